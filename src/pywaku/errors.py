@@ -1,0 +1,59 @@
+"""Every error that pywaku raises, in one tree: `WakuError` catches them all.
+
+Network trouble reaches a caller only where the caller asked for one peer, one stream, one connection
+(`NetworkError`); bytes from outside surface as `DecodeError` and as nothing else.
+"""
+
+from __future__ import annotations
+
+
+class WakuError(Exception):
+    """The root of all errors raised by pywaku."""
+
+
+class InvalidInput(WakuError, ValueError):
+    """An argument, option or file that cannot be what was meant; says which and what would be right."""
+
+
+class InvalidTopic(InvalidInput):
+    """A content topic or pubsub topic that is not of a form the specs define."""
+
+
+class DecodeError(WakuError):
+    """Bytes from outside that are not what they should be."""
+
+
+class NetworkError(WakuError):
+    """A peer, a connection or a stream did not do what was asked of it."""
+
+
+class DialError(NetworkError):
+    """No connection to the peer could be made; says which address failed and how."""
+
+
+class ListenError(NetworkError):
+    """An address could not be listened on (in use, not ours, not allowed)."""
+
+
+class NotConnected(NetworkError):
+    """The peer is not connected."""
+
+
+class ProtocolNotSupported(NetworkError):
+    """The peer speaks none of the protocols asked for."""
+
+
+class StreamClosed(NetworkError):
+    """The stream is closed on the side that was to be used; nothing was sent."""
+
+
+class StreamReset(NetworkError):
+    """The stream ended without a proper close: by the peer, by us, or with its connection."""
+
+
+class LimitExceeded(NetworkError):
+    """A bound of ours was reached (streams, connections, buffered bytes); says which."""
+
+
+class NodeClosed(WakuError):
+    """The node, or the part of it that was asked, has been closed."""
