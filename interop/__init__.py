@@ -1,0 +1,1 @@
+"""JavaScript peers to talk with, and the way to start and command them."""

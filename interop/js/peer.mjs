@@ -1,0 +1,28 @@
+// A js-libp2p peer for the tests and benchmarks of streams: `node peer.mjs '{"transport": "tcp", …}'`.
+import './common/polyfill.mjs'
+import { answerCommands, startOptions } from './common/commands.mjs'
+import { hostCommands, introduction, makeHost } from './common/host.mjs'
+import { serveStreams, streamCommands } from './common/streams.mjs'
+
+const options = startOptions()
+const host = await makeHost(options)
+await serveStreams(host)
+
+const crowd = []
+
+answerCommands({
+  ...hostCommands(host),
+  ...streamCommands(host),
+  // Make hosts that listen nowhere, and later have each dial: to see what a connection costs in memory.
+  crowd: async ({ size }) => {
+    while (crowd.length < size) {
+      crowd.push(await makeHost({ ...options, listen: false }))
+    }
+  },
+  dialAll: async ({ address }) => {
+    const { multiaddr } = await import('@multiformats/multiaddr')
+    for (const one of crowd) {
+      await one.dial(multiaddr(address))
+    }
+  }
+}, introduction(host))
