@@ -5,8 +5,9 @@ events; it tells the muxer what the application wants (`open`, `send`, `consumed
 `discard`); after either it writes what the muxer has to say (`take_output`) to the socket, in order.
 
 Ids are the shell's handles for streams, unique within one connection and never used again. A stream is
-forgotten as soon as both directions are closed or either side has reset it; whatever the shell still
-says about a forgotten stream is without effect (`send` raises `StreamClosed` or `StreamReset`).
+forgotten as soon as either side has reset it, or both have closed it and all that was received is consumed:
+so what a peer makes us hold is always counted, and the shell must `consumed`, `discard` or `reset` in the
+end. Whatever it still says about a forgotten stream is without effect (`send` raises `StreamReset`).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class MuxerLimits:
     max_ack_backlog: int = 256
     """Streams we opened that the peer has not acknowledged yet (yamux.md, ACK backlog)."""
     initial_window: int = 256 * 1024
-    """yamux: what the peer may send on a new stream. What exceeds the spec's 256 KiB is granted at its start."""
+    """yamux: what the peer may send on a new stream. At least the 256 KiB of the spec."""
     max_window: int = 1024 * 1024
     """yamux: what the window of a busy stream may grow to."""
     max_buffered_per_stream: int = 4 * 1024 * 1024
@@ -95,10 +96,13 @@ class MuxerLimits:
     """The largest payload of a frame we send, so that streams take turns."""
     max_queued_control: int = 64 * 1024
     """Bytes of answers (resets, pongs) the peer may make us queue while it does not read its socket."""
+    max_discarded: int = 4 * 1024 * 1024
+    """Bytes accepted on a stream after `discard`, and after our reset; beyond that the peer is refused."""
     max_idle_frames: int = 10_000
-    """Frames without progress (no payload, no stream that lives) accepted beyond what the peer has earned.
+    """Frames without progress that are borne; beyond that the session ends.
 
-    Every frame of that kind costs one, every KiB of payload that is delivered pays one back.
+    Opening a stream, a ping, an empty frame, a frame for no stream cost one. A stream's first payload, every
+    KiB of payload pay one back, and each `receive` a few: what comes piecemeal is no flood.
     """
     max_pending_pings: int = 8
     """Our pings under way at a time."""
@@ -107,16 +111,47 @@ class MuxerLimits:
 class Muxer(Protocol):
     """One connection's multiplexer. See the module for how it is driven."""
 
-    protocol: str
-    """The name it is negotiated under."""
-    queued_bytes: int
-    """Size of the output that was not taken yet."""
-    open_streams: int
-    """Streams that are not forgotten yet, of either side."""
-    buffered_bytes: int
-    """Bytes received and not consumed yet, over all streams."""
-
     def __init__(self, *, initiator: bool, limits: MuxerLimits = ...) -> None: ...
+
+    @property
+    def protocol(self) -> str:
+        """The name it is negotiated under."""
+        ...
+
+    @property
+    def queued_bytes(self) -> int:
+        """Size of the output that was not taken yet."""
+        ...
+
+    @property
+    def open_streams(self) -> int:
+        """Streams that are not forgotten yet, of either side."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received and not consumed yet, over all streams."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """The session is over: by `end`, by the peer's leave, or by a violation."""
+        ...
+
+    @property
+    def refused_streams(self) -> int:
+        """Streams of the peer that were beyond `max_inbound_streams`."""
+        ...
+
+    @property
+    def overflowed_streams(self) -> int:
+        """Streams that were reset because they brought more than the bounds allow."""
+        ...
+
+    @property
+    def ignored_frames(self) -> int:
+        """Frames of the peer that belonged to no stream or made no progress."""
+        ...
 
     def open(self) -> StreamId:
         """Open a stream.
@@ -140,7 +175,7 @@ class Muxer(Protocol):
         ...
 
     def consumed(self, stream_id: StreamId, count: int) -> None:
-        """The application took `count` received bytes: let the peer send more."""
+        """The application took `count` received bytes (also after `WriteClosed`): the peer may send more."""
         ...
 
     def close_write(self, stream_id: StreamId) -> None:
@@ -154,7 +189,9 @@ class Muxer(Protocol):
     def discard(self, stream_id: StreamId) -> None:
         """The application reads no more: what it did not consume and all that comes counts as consumed.
 
-        `DataReceived` no longer comes for the stream, `WriteClosed` and `StreamWasReset` still do.
+        `DataReceived` no longer comes for the stream, `WriteClosed` and `StreamWasReset` still do. With
+        `close_write` it is the close of both directions; a peer that never closes its own keeps the stream in
+        the table, so the shell should `reset` it after a while.
         """
         ...
 
