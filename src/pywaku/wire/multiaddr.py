@@ -97,7 +97,7 @@ class Multiaddr:
 
     @property
     def peer_id(self) -> PeerId | None:
-        """The peer at the end of the address: the last `/p2p/`, unless it only names the relay of a circuit."""
+        """The peer at the end of the address: the last `/p2p/`, unless it names the relay of a circuit."""
         for name, value in reversed(self.components):
             if name == "p2p" and value is not None:
                 return PeerId.from_text(value)
