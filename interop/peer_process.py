@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -18,6 +19,7 @@ import trio
 READY_TIMEOUT_S = 60.0
 COMMAND_TIMEOUT_S = 60.0
 _GRACE_S = 1.0
+_ROOT = Path(__file__).parent.parent
 
 
 class PeerFailed(Exception):
@@ -114,11 +116,13 @@ class PeerProcess:
 
 @asynccontextmanager
 async def open_peer_process(command: Sequence[str]) -> AsyncGenerator[PeerProcess]:
-    """Start `command` and wait until it is ready; on leaving it is ended, by force where necessary.
+    """Start `command` (in the project's folder) and wait until it is ready; on leaving it is ended, by force where necessary.
 
     Its stderr is ours, so that what it complains of is seen.
     """
-    process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT
+    )
     peer = PeerProcess(process)
     try:
         async with trio.open_nursery() as nursery:

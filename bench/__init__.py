@@ -1,0 +1,1 @@
+"""Measurements of pywaku against the JavaScript implementations: `python -m bench`."""
