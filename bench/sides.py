@@ -1,4 +1,4 @@
-"""The two sides of a comparison: a server and a client each, in their own processes, in alternating rounds."""
+"""The two sides of a comparison: a server and a client each, in processes of their own, alternating."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QUICK = Scale(rounds=3, work=0.2)
 
 @asynccontextmanager
 async def open_pair(side: str, kind: str, *, connect: bool = True) -> AsyncGenerator[Pair]:
-    """A pair of side `py` or `js`, of kind `stream` or `relay`, over TCP, noise and yamux, with Waku's keys."""
+    """A pair of side `py` or `js`, of kind `stream` or `relay`, over TCP, noise and yamux."""
     async with AsyncExitStack() as stack:
         peers: list[PeerProcess] = []
         for _ in range(2):
