@@ -62,8 +62,8 @@ class ContentTopic:
             )
         if not _NUMBER.fullmatch(parts[0]):
             raise InvalidTopic(
-                f"content topic {_quoted(text)} has five parts, so the first is a generation: a number such as "
-                "0 (a name holds no slash)"
+                f"content topic {_quoted(text)} has five parts, so the first is a generation, a "
+                "number such as 0 (a name holds no slash)"
             )
         return cls(parts[1], parts[2], parts[3], parts[4], generation=int(parts[0]))
 

@@ -35,6 +35,8 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes, in order."""
+        if self._error is not None:
+            raise DecodeError(self._error)
         frames: list[bytes] = []
         offset = 0
         if self._missing:
@@ -50,18 +52,20 @@ class FrameDecoder:
         elif self._length:
             data = self._length + data
             self._length = b""
-        if self._error is not None:
-            raise DecodeError(self._error)
         end = len(data)
         while offset < end:
             size = data[offset]
             start = offset + 1
             if size >= 0x80:
-                length = self._read_length(data, offset)
-                if length is None:
-                    self._length = data[offset:]
-                    break
-                size, start = length
+                if start < end and 0 < data[start] < 0x80:  # two bytes, as most lengths have
+                    size = size & 0x7F | data[start] << 7
+                    start += 1
+                else:
+                    length = self._read_length(data, offset)
+                    if length is None:
+                        self._length = data[offset:]
+                        break
+                    size, start = length
             if size > self._max_size:
                 raise self._refusal(f"a frame of {size} bytes is larger than {self._max_size}")
             offset = start + size

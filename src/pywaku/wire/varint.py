@@ -22,6 +22,8 @@ def encode(value: int) -> bytes:
     """`value` (0 to 2⁶⁴ - 1) as a varint."""
     if 0 <= value < 0x80:
         return _SHORT[value]
+    if 0x80 <= value < 0x4000:  # most lengths
+        return bytes((value & 0x7F | 0x80, value >> 7))
     if not 0 <= value <= _LARGEST:
         raise InvalidInput(f"a varint holds 0 to 2^64 - 1, not {value}")
     out = bytearray()

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpywaku/wire/proto/relay.proto\x12\x11pywaku.wire.relay\"\xcc\x01\n\x03RPC\x12\x35\n\rsubscriptions\x18\x01 \x03(\x0b\x32\x1e.pywaku.wire.relay.RPC.SubOpts\x12+\n\x07publish\x18\x02 \x03(\x0b\x32\x1a.pywaku.wire.relay.Message\x12\x32\n\x07\x63ontrol\x18\x03 \x01(\x0b\x32!.pywaku.wire.relay.ControlMessage\x1a-\n\x07SubOpts\x12\x11\n\tsubscribe\x18\x01 \x01(\x08\x12\x0f\n\x07topicid\x18\x02 \x01(\x0c\"c\n\x07Message\x12\x0c\n\x04\x66rom\x18\x01 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05seqno\x18\x03 \x01(\x0c\x12\r\n\x05topic\x18\x04 \x01(\x0c\x12\x11\n\tsignature\x18\x05 \x01(\x0c\x12\x0b\n\x03key\x18\x06 \x01(\x0c\"\x88\x02\n\x0e\x43ontrolMessage\x12.\n\x05ihave\x18\x01 \x03(\x0b\x32\x1f.pywaku.wire.relay.ControlIHave\x12.\n\x05iwant\x18\x02 \x03(\x0b\x32\x1f.pywaku.wire.relay.ControlIWant\x12.\n\x05graft\x18\x03 \x03(\x0b\x32\x1f.pywaku.wire.relay.ControlGraft\x12.\n\x05prune\x18\x04 \x03(\x0b\x32\x1f.pywaku.wire.relay.ControlPrune\x12\x36\n\tidontwant\x18\x05 \x03(\x0b\x32#.pywaku.wire.relay.ControlIDontWant\"5\n\x0c\x43ontrolIHave\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x13\n\x0bmessage_ids\x18\x02 \x03(\x0c\"#\n\x0c\x43ontrolIWant\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\x0c\" \n\x0c\x43ontrolGraft\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"]\n\x0c\x43ontrolPrune\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x1b.pywaku.wire.relay.PeerInfo\x12\x0f\n\x07\x62\x61\x63koff\x18\x03 \x01(\x04\"7\n\x08PeerInfo\x12\x0f\n\x07peer_id\x18\x01 \x01(\x0c\x12\x1a\n\x12signed_peer_record\x18\x02 \x01(\x0c\"\'\n\x10\x43ontrolIDontWant\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\x0c')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpywaku/wire/proto/relay.proto\x12\x11pywaku.wire.relay\"\xcc\x01\n\x03RPC\x12\x35\n\rsubscriptions\x18\x01 \x03(\x0b\x32\x1e.pywaku.wire.relay.RPC.SubOpts\x12+\n\x07publish\x18\x02 \x03(\x0b\x32\x1a.pywaku.wire.relay.Message\x12\x32\n\x07\x63ontrol\x18\x03 \x01(\x0b\x32!.pywaku.wire.relay.ControlMessage\x1a-\n\x07SubOpts\x12\x11\n\tsubscribe\x18\x01 \x01(\x08\x12\x0f\n\x07topicid\x18\x02 \x01(\x0c\"u\n\x07Message\x12\x0e\n\x04\x66rom\x18\x01 \x01(\x0cH\x00\x12\x0f\n\x05seqno\x18\x03 \x01(\x0cH\x00\x12\x13\n\tsignature\x18\x05 \x01(\x0cH\x00\x12\r\n\x03key\x18\x06 \x01(\x0cH\x00\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05topic\x18\x04 \x01(\x0c\x42\x08\n\x06signer\"\x88\x02\n\x0e\x43ontrolMessage\x12.\n\x05ihave\x18\x01 \x03(\x0b\x32\x1f.pywaku.wire.relay.ControlIHave\x12.\n\x05iwant\x18\x02 \x03(\x0b\x32\x1f.pywaku.wire.relay.ControlIWant\x12.\n\x05graft\x18\x03 \x03(\x0b\x32\x1f.pywaku.wire.relay.ControlGraft\x12.\n\x05prune\x18\x04 \x03(\x0b\x32\x1f.pywaku.wire.relay.ControlPrune\x12\x36\n\tidontwant\x18\x05 \x03(\x0b\x32#.pywaku.wire.relay.ControlIDontWant\"5\n\x0c\x43ontrolIHave\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x13\n\x0bmessage_ids\x18\x02 \x03(\x0c\"#\n\x0c\x43ontrolIWant\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\x0c\" \n\x0c\x43ontrolGraft\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"]\n\x0c\x43ontrolPrune\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x1b.pywaku.wire.relay.PeerInfo\x12\x0f\n\x07\x62\x61\x63koff\x18\x03 \x01(\x04\"7\n\x08PeerInfo\x12\x0f\n\x07peer_id\x18\x01 \x01(\x0c\x12\x1a\n\x12signed_peer_record\x18\x02 \x01(\x0c\"\'\n\x10\x43ontrolIDontWant\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\x0c')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -27,19 +27,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RPC_SUBOPTS']._serialized_start=212
   _globals['_RPC_SUBOPTS']._serialized_end=257
   _globals['_MESSAGE']._serialized_start=259
-  _globals['_MESSAGE']._serialized_end=358
-  _globals['_CONTROLMESSAGE']._serialized_start=361
-  _globals['_CONTROLMESSAGE']._serialized_end=625
-  _globals['_CONTROLIHAVE']._serialized_start=627
-  _globals['_CONTROLIHAVE']._serialized_end=680
-  _globals['_CONTROLIWANT']._serialized_start=682
-  _globals['_CONTROLIWANT']._serialized_end=717
-  _globals['_CONTROLGRAFT']._serialized_start=719
-  _globals['_CONTROLGRAFT']._serialized_end=751
-  _globals['_CONTROLPRUNE']._serialized_start=753
-  _globals['_CONTROLPRUNE']._serialized_end=846
-  _globals['_PEERINFO']._serialized_start=848
-  _globals['_PEERINFO']._serialized_end=903
-  _globals['_CONTROLIDONTWANT']._serialized_start=905
-  _globals['_CONTROLIDONTWANT']._serialized_end=944
+  _globals['_MESSAGE']._serialized_end=376
+  _globals['_CONTROLMESSAGE']._serialized_start=379
+  _globals['_CONTROLMESSAGE']._serialized_end=643
+  _globals['_CONTROLIHAVE']._serialized_start=645
+  _globals['_CONTROLIHAVE']._serialized_end=698
+  _globals['_CONTROLIWANT']._serialized_start=700
+  _globals['_CONTROLIWANT']._serialized_end=735
+  _globals['_CONTROLGRAFT']._serialized_start=737
+  _globals['_CONTROLGRAFT']._serialized_end=769
+  _globals['_CONTROLPRUNE']._serialized_start=771
+  _globals['_CONTROLPRUNE']._serialized_end=864
+  _globals['_PEERINFO']._serialized_start=866
+  _globals['_PEERINFO']._serialized_end=921
+  _globals['_CONTROLIDONTWANT']._serialized_start=923
+  _globals['_CONTROLIDONTWANT']._serialized_end=962
 # @@protoc_insertion_point(module_scope)

@@ -24,19 +24,19 @@ class RPC(_message.Message):
     def __init__(self, subscriptions: _Optional[_Iterable[_Union[RPC.SubOpts, _Mapping]]] = ..., publish: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., control: _Optional[_Union[ControlMessage, _Mapping]] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("data", "seqno", "topic", "signature", "key")
+    __slots__ = ("seqno", "signature", "key", "data", "topic")
     FROM_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
     SEQNO_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
-    data: bytes
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     seqno: bytes
-    topic: bytes
     signature: bytes
     key: bytes
-    def __init__(self, data: _Optional[bytes] = ..., seqno: _Optional[bytes] = ..., topic: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., key: _Optional[bytes] = ..., **kwargs) -> None: ...
+    data: bytes
+    topic: bytes
+    def __init__(self, seqno: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., key: _Optional[bytes] = ..., data: _Optional[bytes] = ..., topic: _Optional[bytes] = ..., **kwargs) -> None: ...
 
 class ControlMessage(_message.Message):
     __slots__ = ("ihave", "iwant", "graft", "prune", "idontwant")
