@@ -156,13 +156,13 @@ def test_what_is_no_public_key_does_not_decode(data: bytes) -> None:
         PublicKey.decode(data)
 
 
+def key_like(kind: int, body: bytes) -> bytes:
+    return bytes((0x08, kind, 0x12, len(body))) + body
+
+
 @given(
     st.binary(max_size=80)
-    | st.builds(
-        lambda kind, body: bytes((0x08, kind, 0x12, len(body))) + body,
-        st.integers(0, 4),
-        st.binary(max_size=40) | st.binary(min_size=32, max_size=33),
-    )
+    | st.builds(key_like, st.integers(0, 4), st.binary(max_size=40) | st.binary(min_size=32, max_size=33))
 )
 def test_hostile_public_keys_raise_decode_error_only(data: bytes) -> None:
     try:
