@@ -1,0 +1,197 @@
+"""From accepted messages to those who asked for them: subscriptions with a bound, and plain callbacks."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import trio
+
+from pywaku.errors import InvalidInput
+from pywaku.ids import PeerId
+from pywaku.message import WakuMessage
+from pywaku.protocols.relay.counters import RelayCounters
+
+logger = logging.getLogger(__name__)
+
+_CHECKPOINT_EVERY: Final = 32  # a consumer that never waits lets others run after as many messages
+
+
+class ReceivedMessage(NamedTuple):
+    """A message that arrived, or was published here (then `peer` is this node's own id)."""
+
+    pubsub_topic: str
+    message: WakuMessage
+    message_hash: bytes
+    peer: PeerId
+
+
+Sink = Callable[[ReceivedMessage], None]
+
+
+class Subscription:
+    """The messages of one pubsub topic, in the order of their arrival: `async for received in subscription`.
+
+    At most `capacity` messages wait. When it is full, the newest message is dropped and counted in `dropped`:
+    before that, reading from peers pauses a little (`RelayOptions.delivery_wait_s`), so a consumer loses
+    messages only if it is slower than the network for longer. After `unsubscribe` the iteration ends with
+    the messages that waited. Several tasks may share one subscription; each message goes to one of them.
+    """
+
+    def __init__(
+        self, pubsub_topic: str, capacity: int, delivery: Delivery, leave: Callable[[Subscription], None]
+    ) -> None:
+        if capacity < 1:
+            raise InvalidInput("capacity is at least 1")
+        self.pubsub_topic = pubsub_topic
+        self.capacity = capacity
+        self.dropped = 0
+        """Messages that found the subscription full."""
+        self._delivery = delivery
+        self._leave = leave
+        self._queue: deque[ReceivedMessage] = deque()
+        self._high = max(1, capacity // 2)
+        self._low = capacity // 4
+        self._taken = 0
+        self._closed = False
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        self._taken += 1
+        if self._taken % _CHECKPOINT_EVERY == 0:
+            await trio.lowlevel.checkpoint()
+        queue = self._queue
+        while not queue:
+            if self._closed:
+                raise StopAsyncIteration
+            await self._waiting.park()
+        received = queue.popleft()
+        if len(queue) == self._low:
+            self._delivery.relieve(self)
+        return received
+
+    async def unsubscribe(self) -> None:
+        """Take no further messages; the topic is left with its last subscription."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """What `unsubscribe` does, without being a checkpoint."""
+        if not self._closed:
+            self._closed = True
+            self._delivery.relieve(self)
+            self._waiting.unpark_all()
+            self._leave(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def offer(self, received: ReceivedMessage) -> None:
+        """Take a message, if there is room (relay calls this)."""
+        queue = self._queue
+        if len(queue) >= self.capacity:
+            self.dropped += 1
+            self._delivery.missed()
+            return
+        queue.append(received)
+        if len(queue) == self._high:
+            self._delivery.press(self)
+        if self._waiting:
+            self._waiting.unpark()
+
+
+class Delivery:
+    """Who wants the messages of which topic."""
+
+    def __init__(self, counters: RelayCounters) -> None:
+        self._counters = counters
+        self._sinks: dict[str, tuple[Sink, ...]] = {}
+        self._pressed: set[Subscription] = set()
+        self._room = trio.lowlevel.ParkingLot()
+
+    def add(self, topic: str, sink: Sink) -> bool:
+        """Deliver to `sink` as well; True if it is the first of the topic."""
+        sinks = self._sinks.get(topic, ())
+        self._sinks[topic] = (*sinks, sink)
+        return not sinks
+
+    def remove(self, topic: str, sink: Sink) -> bool:
+        """Deliver to `sink` no longer; True if it was the last of the topic."""
+        sinks = list(self._sinks.get(topic, ()))
+        if sink not in sinks:
+            return False
+        sinks.remove(sink)
+        if sinks:
+            self._sinks[topic] = tuple(sinks)
+            return False
+        del self._sinks[topic]
+        return True
+
+    def wanted(self, topic: str) -> bool:
+        """Does anyone want the messages of the topic?"""
+        return topic in self._sinks
+
+    def hand_out(self, received: ReceivedMessage) -> None:
+        """Give a message to all who asked for its topic. What a callback raises is logged and ignored."""
+        for sink in self._sinks.get(received.pubsub_topic, ()):
+            try:
+                sink(received)
+            except Exception as error:
+                self._counters.callback_errors += 1
+                logger.warning("subscription callback failed error=%s", type(error).__name__, exc_info=error)
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for topic in list(self._sinks):
+            for sink in self._sinks.get(topic, ()):
+                owner = getattr(sink, "__self__", None)
+                if isinstance(owner, Subscription):
+                    owner.close()
+        self._sinks.clear()
+
+    def missed(self) -> None:
+        """A subscription had no room for a message."""
+        self._counters.dropped_slow_subscription += 1
+
+    @property
+    def pressed(self) -> bool:
+        """Is a subscription half full, and not given up on?"""
+        return bool(self._pressed)
+
+    def press(self, subscription: Subscription) -> None:
+        """A subscription has become half full."""
+        self._pressed.add(subscription)
+
+    def relieve(self, subscription: Subscription) -> None:
+        """A subscription has room again (or is gone)."""
+        if subscription in self._pressed:
+            self._pressed.discard(subscription)
+            if not self._pressed:
+                self._room.unpark_all()
+
+    async def wait_for_room(self, limit_s: float) -> None:
+        """Let the subscriptions that are half full catch up.
+
+        Those that do not in time are not waited for again until they have caught up, so that a consumer that
+        hangs holds the network up once, and briefly.
+        """
+        with trio.move_on_after(limit_s):
+            while self._pressed:
+                await self._room.park()
+            return
+        self._pressed.clear()
+        self._room.unpark_all()

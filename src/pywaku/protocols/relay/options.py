@@ -1,0 +1,104 @@
+"""What can be set about relay, and what it says of a published message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from pywaku.errors import InvalidInput
+from pywaku.ids import PeerId
+from pywaku.protocols.relay.outbox import OutboxLimits
+from pywaku.protocols.relay.validation import Validator
+from pywaku.wire.multiaddr import Multiaddr
+
+MAX_MESSAGE_SIZE: Final = 150 * 1024
+"""Bytes of an encoded message, attributes included (64/WAKU2-NETWORK, Message Size)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions:
+    """How relay behaves. The rules of The Waku Network are off by default; its preset switches them on.
+
+    - `max_message_size`: larger encoded messages are rejected.
+    - `timestamp_window_s`: messages with a timestamp further from the clock are rejected (None: any passes).
+    - `free_bandwidth_bits_per_s`: without a proof, messages are ignored while their shard carries as much or
+      more, measured over `bandwidth_window_s` (None: no limit).
+    - `proof_validator`: judges messages that have a `rate_limit_proof` (None: they pass).
+    - `deliver_own`: what this node publishes reaches its own subscriptions too, as in nwaku (`triggerSelf`).
+    - `outbox`: what may wait for one peer.
+    - `publish_wait_s`: how long `publish` holds back while the outboxes of all peers it would go to are full.
+    - `max_frame_size`: a peer that sends a larger RPC loses the stream and score.
+    - `validator_timeout_s`, `max_validations`, `max_waiting_validations`, `max_waiting_validation_bytes`: how
+      long an asynchronous validator may take (then: ignore), how many run at a time, and how many messages
+      (and bytes of them) may wait for a place (beyond: ignore).
+    - `delivery_wait_s`: how long reading pauses at most for a subscription that is half full, before it is
+      left to drop messages.
+    - `write_timeout_s`: a peer that accepts nothing for as long loses the stream.
+    - `reopen_attempts`, `reopen_pause_s`: a failed stream is opened anew as often, with pauses that double.
+    - `linger_s`: how long closing waits for what was published to leave.
+    - `max_streams_per_peer`: inbound relay streams of one peer.
+    - `peer_exchange_dials`: connections made at a time to peers which others recommend (0: none), with
+      `peer_exchange_queue` of them waiting and `peer_exchange_retry_s` between two attempts at one peer.
+    - `read_peer_record`: the addresses that a peer's signed record states, given the peer and the record,
+      once its signature is verified; raises `DecodeError` (None: recommended peers are not dialed).
+    """
+
+    max_message_size: int = MAX_MESSAGE_SIZE
+    timestamp_window_s: float | None = None
+    free_bandwidth_bits_per_s: float | None = None
+    bandwidth_window_s: float = 10.0
+    proof_validator: Validator | None = None
+    deliver_own: bool = True
+    outbox: OutboxLimits = field(default_factory=OutboxLimits)
+    publish_wait_s: float = 5.0
+    max_frame_size: int = 4 * 1024 * 1024
+    validator_timeout_s: float = 5.0
+    max_validations: int = 256
+    max_waiting_validations: int = 4096
+    max_waiting_validation_bytes: int = 16 * 1024 * 1024
+    delivery_wait_s: float = 0.1
+    write_timeout_s: float = 30.0
+    reopen_attempts: int = 3
+    reopen_pause_s: float = 0.5
+    linger_s: float = 1.0
+    max_streams_per_peer: int = 4
+    peer_exchange_dials: int = 4
+    peer_exchange_queue: int = 64
+    peer_exchange_retry_s: float = 60.0
+    read_peer_record: Callable[[PeerId, bytes], Sequence[Multiaddr]] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_message_size", "max_frame_size", "max_validations", "max_streams_per_peer"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} is at least 1")
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, int | float) and value < 0:
+                raise InvalidInput(f"{entry.name} is not negative")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOutcome:
+    """What became of a message given to `publish`.
+
+    `peers` is how many peers' outboxes took it; with 0 it reached nobody yet (it is still remembered, and
+    gossiped to peers that come within a few heartbeats). `duplicate`: it had been seen before, so nothing
+    was sent.
+    """
+
+    message_hash: bytes
+    message_id: bytes
+    peers: int
+    duplicate: bool = False
+
+
+class MessageRefused(InvalidInput):
+    """A message of this node breaks a rule of the network it was to be published on, so it was not sent."""
+
+    def __init__(self, reason: str, explanation: str, *, size: int) -> None:
+        super().__init__(explanation)
+        self.reason = reason
+        """The rule: `size`, `timestamp`, `bandwidth`, `validator`, `validator-error`, `validator-timeout`."""
+        self.size = size
+        """The bytes of the encoded message."""
