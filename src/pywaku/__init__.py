@@ -1,0 +1,111 @@
+"""pywaku: the Waku v2 messaging stack for Python.
+
+What is named here is public. Nothing is imported before it is used, so that importing pywaku is cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pywaku._version import __version__
+
+if TYPE_CHECKING:
+    from pywaku.errors import (
+        DecodeError,
+        DialError,
+        InvalidInput,
+        InvalidTopic,
+        ListenError,
+        NetworkError,
+        WakuError,
+    )
+    from pywaku.gossip import GossipParams, Verdict
+    from pywaku.ids import PeerId
+    from pywaku.keys import PrivateKey, PublicKey
+    from pywaku.message import WakuMessage, message_hash
+    from pywaku.messaging import Node, NodeConfig, open_node
+    from pywaku.protocols.relay import (
+        MessageRefused,
+        PublishOutcome,
+        ReceivedMessage,
+        Relay,
+        Subscription,
+    )
+    from pywaku.topics import ContentTopic, auto_shard, auto_shard_topic, parse_shard_topic, shard_topic
+    from pywaku.wire.enr import Enr
+    from pywaku.wire.multiaddr import Multiaddr
+
+_HOMES = {
+    "pywaku.errors": (
+        "DecodeError",
+        "DialError",
+        "InvalidInput",
+        "InvalidTopic",
+        "ListenError",
+        "NetworkError",
+        "WakuError",
+    ),
+    "pywaku.gossip": ("GossipParams", "Verdict"),
+    "pywaku.ids": ("PeerId",),
+    "pywaku.keys": ("PrivateKey", "PublicKey"),
+    "pywaku.message": ("WakuMessage", "message_hash"),
+    "pywaku.messaging": ("Node", "NodeConfig", "open_node"),
+    "pywaku.protocols.relay": (
+        "MessageRefused",
+        "PublishOutcome",
+        "ReceivedMessage",
+        "Relay",
+        "Subscription",
+    ),
+    "pywaku.topics": ("ContentTopic", "auto_shard", "auto_shard_topic", "parse_shard_topic", "shard_topic"),
+    "pywaku.wire.enr": ("Enr",),
+    "pywaku.wire.multiaddr": ("Multiaddr",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ContentTopic",
+    "DecodeError",
+    "DialError",
+    "Enr",
+    "GossipParams",
+    "InvalidInput",
+    "InvalidTopic",
+    "ListenError",
+    "MessageRefused",
+    "Multiaddr",
+    "NetworkError",
+    "Node",
+    "NodeConfig",
+    "PeerId",
+    "PrivateKey",
+    "PublicKey",
+    "PublishOutcome",
+    "ReceivedMessage",
+    "Relay",
+    "Subscription",
+    "Verdict",
+    "WakuError",
+    "WakuMessage",
+    "__version__",
+    "auto_shard",
+    "auto_shard_topic",
+    "message_hash",
+    "open_node",
+    "parse_shard_topic",
+    "shard_topic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pywaku' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

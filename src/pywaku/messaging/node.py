@@ -1,0 +1,178 @@
+"""A node: the network, the relay and the protocols around it, opened and closed as one."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from pywaku.errors import InvalidInput
+from pywaku.ids import PeerId
+from pywaku.keys import PrivateKey
+from pywaku.message import WakuMessage
+from pywaku.messaging.config import NodeConfig
+from pywaku.network.keeper import open_keeper
+from pywaku.network.libp2p.host import open_network
+from pywaku.network.libp2p.limits import HostLimits
+from pywaku.network.liveness import open_liveness
+from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, PeerIdentified
+from pywaku.protocols.metadata import Metadata, MetadataOptions, open_metadata
+from pywaku.protocols.relay import PublishOutcome, Relay, RelayOptions, Subscription, open_relay
+from pywaku.topics import auto_shard_topic, shard_topic
+from pywaku.wire.multiaddr import Multiaddr
+
+logger = logging.getLogger(__name__)
+
+
+class Node:
+    """A running relay node. Made by `open_node`."""
+
+    def __init__(self, config: NodeConfig, network: Network, relay: Relay, metadata: Metadata) -> None:
+        self.config = config
+        self.network = network
+        self.relay = relay
+        self.metadata = metadata
+
+    @property
+    def peer_id(self) -> PeerId:
+        """Who this node is."""
+        return self.network.peer_id
+
+    @property
+    def addresses(self) -> tuple[Multiaddr, ...]:
+        """Where this node can be reached, each with its peer id."""
+        return self.network.addresses
+
+    @property
+    def pubsub_topics(self) -> tuple[str, ...]:
+        """The shards this node relays, as pubsub topics."""
+        return self.config.topics
+
+    def pubsub_topic_of(self, content_topic: str) -> str:
+        """The pubsub topic that carries a content topic.
+
+        With auto sharding the content topic decides. With static sharding the node's one shard is meant;
+        raises `InvalidInput` where it has several, since then it is for the application to decide
+        (RELAY-SHARDING, "Static Sharding").
+        """
+        if self.config.shard_count:
+            return auto_shard_topic(content_topic, self.config.cluster, self.config.shard_count)
+        if len(self.pubsub_topics) > 1:
+            raise InvalidInput(
+                f"{content_topic}: say which of this node's {len(self.pubsub_topics)} static shards is meant"
+            )
+        return self.pubsub_topics[0]
+
+    async def connect(self, address: Multiaddr | str) -> PeerId:
+        """Connect to a peer. Raises `DialError`."""
+        return await self.network.connect(Multiaddr.parse(address) if isinstance(address, str) else address)
+
+    async def publish(self, message: WakuMessage, *, shard: int | None = None) -> PublishOutcome:
+        """Publish a message on its shard; the outcome tells how many peers took it.
+
+        Raises `MessageRefused` (an `InvalidInput`) for a message that the network's rules forbid.
+        """
+        return await self.relay.publish(self._topic(message.content_topic, shard), message)
+
+    def subscribe(
+        self, content_topic: str | None = None, *, shard: int | None = None, capacity: int = 1000
+    ) -> Subscription:
+        """Messages of the shard that carries `content_topic`, or of `shard`, as they arrive.
+
+        What arrives while `capacity` messages wait is dropped and counted in `Subscription.dropped`.
+        """
+        if content_topic is None and shard is None and len(self.pubsub_topics) > 1:
+            raise InvalidInput("subscribe to a content topic or a shard: this node has several shards")
+        return self.relay.subscribe(self._topic(content_topic, shard), capacity=capacity)
+
+    def _topic(self, content_topic: str | None, shard: int | None) -> str:
+        if shard is not None:
+            return shard_topic(self.config.cluster, shard)
+        return self.pubsub_topics[0] if content_topic is None else self.pubsub_topic_of(content_topic)
+
+
+@asynccontextmanager
+async def open_node(config: NodeConfig | None = None, **properties: Any) -> AsyncGenerator[Node]:
+    """A running node, from a `NodeConfig` or its properties; leaving the context leaves nothing behind.
+
+    Raises `InvalidInput` for a configuration that cannot be meant and `ListenError` for a port in use.
+    """
+    if config is not None and properties:
+        raise InvalidInput("open_node takes a NodeConfig or properties, not both")
+    config = config if config is not None else NodeConfig(**properties)
+    key = config.key() or PrivateKey.generate()
+    rng = random.Random(config.seed if config.seed is not None else secrets.randbits(64))
+    async with AsyncExitStack() as stack:
+        network = await stack.enter_async_context(
+            open_network(
+                key=key,
+                listen=config.listen_addresses(),
+                announce=config.announced(),
+                tls_server=_server_tls(config),
+                limits=HostLimits(max_connections=config.max_connections),
+            )
+        )
+        stack.callback(network.watch(_log_peers(network)))
+        await stack.enter_async_context(open_liveness(network))
+        relay = await stack.enter_async_context(
+            open_relay(
+                network,
+                params=config.gossip,
+                options=RelayOptions(
+                    validate_timestamps=config.timestamps_validated,
+                    free_bandwidth_bps=config.bandwidth_limit,
+                ),
+                rng=rng,
+            )
+        )
+        metadata = await stack.enter_async_context(
+            open_metadata(
+                network,
+                cluster_id=config.cluster,
+                shards=lambda: relay.shards_of(config.cluster),
+                options=MetadataOptions(require=config.metadata_required),
+            )
+        )
+        node = Node(config, network, relay, metadata)
+        for topic in config.topics:
+            relay.subscribe_callback(topic, _relay_only)
+        keeper = await stack.enter_async_context(open_keeper(network, rng=rng))
+        for address in config.bootstrap():
+            keeper.keep(address)
+        logger.info("node started: peer=%s topics=%s", node.peer_id, ",".join(config.topics))
+        try:
+            yield node
+        finally:
+            logger.info("node stopping: peer=%s", node.peer_id)
+
+
+def _relay_only(_: object) -> None:
+    """Holds a shard's mesh open where the application has not subscribed itself."""
+
+
+def _server_tls(config: NodeConfig) -> ssl.SSLContext | None:
+    if config.websocket_secure_cert is None or config.websocket_secure_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.websocket_secure_cert, config.websocket_secure_key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput(f"websocket_secure_cert: cannot be loaded with its key: {error}") from error
+    return context
+
+
+def _log_peers(network: Network) -> Any:
+    def log(event: PeerEvent) -> None:
+        match event:
+            case PeerConnected(peer, direction, address):
+                logger.info("peer joined: peer=%s direction=%s address=%s", peer, direction.value, address)
+            case PeerIdentified(peer, protocols, agent, _):
+                logger.debug("peer identified: peer=%s agent=%s protocols=%d", peer, agent, len(protocols))
+            case PeerDisconnected(peer, reason):
+                logger.info("peer left: peer=%s reason=%s connected=%d", peer, reason, len(network.peers))
+
+    return log

@@ -1,0 +1,121 @@
+"""Identify: what peers tell each other about themselves once connected, and when it changes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from pywaku.errors import DecodeError, NetworkError
+from pywaku.ids import PeerId
+from pywaku.keys import PublicKey
+from pywaku.network.port import Stream
+from pywaku.wire.framing import FrameDecoder, frame
+from pywaku.wire.identify import MAX_SIZE, PROTOCOL, PUSH_PROTOCOL, decode_identify, encode_identify
+from pywaku.wire.identify import Identify as IdentifyMessage
+
+if TYPE_CHECKING:
+    from pywaku.network.libp2p.host import Libp2pNetwork
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_VERSION: Final = "ipfs/0.1.0"
+_TIMEOUT_S: Final = 10.0
+_SETTLE_S: Final = 0.05  # protocols mounted together are told together
+
+
+class Identify:
+    """Answers and asks for one host."""
+
+    def __init__(self, network: Libp2pNetwork, key: PublicKey, agent: str) -> None:
+        self._network = network
+        self._key = key
+        self._agent = agent
+        self._announced = False
+
+    def serve(self) -> None:
+        """Answer peers that ask, and take what they push."""
+        self._network.serve(PROTOCOL, self._answer, max_streams_per_peer=4)
+        self._network.serve(PUSH_PROTOCOL, self._take_push, max_streams_per_peer=4)
+
+    def connected(self, peer: PeerId) -> None:
+        """Ask a new peer."""
+        self._network.start_task(self._ask, peer)
+
+    def protocols_changed(self) -> None:
+        """Tell the connected peers, shortly."""
+        if self._network.peers and not self._announced:
+            self._announced = True
+            self._network.start_task(self._announce)
+
+    def _message(self, peer: PeerId) -> bytes:
+        known = self._network.peers.get(peer)
+        return frame(
+            encode_identify(
+                IdentifyMessage(
+                    protocol_version=PROTOCOL_VERSION,
+                    agent_version=self._agent,
+                    public_key=self._key,
+                    listen_addresses=tuple(address.without_peer() for address in self._network.addresses),
+                    observed_address=None if known is None else known.remote_address,
+                    protocols=self._network.protocols,
+                )
+            )
+        )
+
+    async def _answer(self, stream: Stream) -> None:
+        await stream.send(self._message(stream.peer))
+
+    async def _ask(self, peer: PeerId) -> None:
+        try:
+            with trio.fail_after(_TIMEOUT_S):
+                stream = await self._network.open_stream(peer, (PROTOCOL,))
+                async with stream:
+                    await stream.send(b"")
+                    await stream.close_write()
+                    await self._learn(stream)
+        except (NetworkError, DecodeError, trio.TooSlowError) as error:
+            logger.debug("identify failed: peer=%s %s", peer.short(), error)
+
+    async def _take_push(self, stream: Stream) -> None:
+        with trio.fail_after(_TIMEOUT_S):
+            await self._learn(stream)
+
+    async def _learn(self, stream: Stream) -> None:
+        """Read what a peer says of itself. Raises `DecodeError` where it says nothing that holds."""
+        decoder = FrameDecoder(MAX_SIZE)
+        frames: list[bytes] = []
+        while not frames:
+            data = await stream.receive()
+            if not data:
+                raise DecodeError("closed before identifying")
+            frames = decoder.feed(data)
+        told = decode_identify(frames[0])
+        if told.public_key is not None and told.public_key.peer_id != stream.peer:
+            raise DecodeError("identified with the key of another peer")
+        known = self._network.peers.get(stream.peer)
+        if known is not None:  # a push may hold only what has changed
+            self._network.identified(
+                stream.peer,
+                frozenset(told.protocols) or known.protocols,
+                told.agent_version or known.agent,
+                told.listen_addresses or known.listen_addresses,
+            )
+
+    async def _announce(self) -> None:
+        await trio.sleep(_SETTLE_S)
+        self._announced = False
+        for peer, info in tuple(self._network.peers.items()):
+            if PUSH_PROTOCOL in info.protocols:
+                self._network.start_task(self._push, peer)
+
+    async def _push(self, peer: PeerId) -> None:
+        try:
+            with trio.fail_after(_TIMEOUT_S):
+                async with await self._network.open_stream(peer, (PUSH_PROTOCOL,)) as stream:
+                    await stream.send(self._message(peer))
+                    await stream.close_write()
+                    await stream.receive()  # the peer closes when it has read
+        except (NetworkError, DecodeError, trio.TooSlowError) as error:
+            logger.debug("identify push failed: peer=%s %s", peer.short(), error)

@@ -1,0 +1,45 @@
+"""The bounds a libp2p host is held to, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pywaku.errors import InvalidInput
+from pywaku.network.libp2p.muxer import MuxerLimits
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """What one host takes on, and how long it waits for others."""
+
+    max_connections: int = 150
+    """Connections at a time; inbound ones beyond are closed at once, our own dials are refused."""
+    max_connections_per_peer: int = 4
+    """Connections with one peer at a time (simultaneous dials, reconnections); those beyond are closed."""
+    max_pending_inbound: int = 128
+    """Inbound connections that have not finished the handshake; with one more the oldest is closed."""
+    max_pending_streams: int = 64
+    """Inbound streams of one connection that have not agreed on a protocol; those beyond are reset."""
+    handshake_timeout_s: float = 10.0
+    """From the first byte to a connection that can carry streams."""
+    negotiation_timeout_s: float = 10.0
+    """For the peer to name a protocol on a stream it opened."""
+    send_stall_timeout_s: float = 30.0
+    """A connection whose peer takes no byte for that long is closed."""
+    close_timeout_s: float = 0.5
+    """For what was sent to leave when a connection is closed."""
+    linger_s: float = 30.0
+    """After a stream was closed by us, for the peer to close its side; then it is reset."""
+    max_queued_bytes: int = 1024 * 1024
+    """Bytes queued for a connection before senders wait."""
+    muxer: MuxerLimits = field(default_factory=MuxerLimits)
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_connections",
+            "max_connections_per_peer",
+            "max_pending_inbound",
+            "max_pending_streams",
+        ):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} is at least 1, not {getattr(self, name)}")

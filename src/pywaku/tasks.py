@@ -1,0 +1,30 @@
+"""A nursery for what lives as long as a `with` block."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+@asynccontextmanager
+async def open_service_nursery() -> AsyncGenerator[trio.Nursery]:
+    """A nursery whose tasks end with the block, and which passes a single error on as it is.
+
+    A plain nursery wraps whatever the block raises in an `ExceptionGroup`; the user of an
+    `async with open_node(…)` wrote no nursery and expects the error itself. Several errors at once stay a group.
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery
+            finally:
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        errors: list[BaseException] = list(group.exceptions)
+        if len(errors) > 1:
+            raise
+        error = errors[0]
+        error.__suppress_context__ = True  # the context would be the group
+        raise error
