@@ -18,6 +18,13 @@ hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def _only_error(error: BaseException) -> BaseException:
+    """What a test failed with, out of the groups that nurseries wrap around it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        error = error.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return error  # pyright: ignore[reportUnknownVariableType]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a coroutine function as a trio program of its own."""
@@ -36,12 +43,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
                     await inner(**arguments)
 
         clock = trio.testing.MockClock(autojump_threshold=0) if virtual else None
-        trio.run(main, clock=clock, strict_exception_groups=False)
+        try:
+            trio.run(main, clock=clock)
+        except BaseExceptionGroup as group:
+            raise _only_error(group) from None
 
     if inner is not function:
         function.hypothesis.inner_test = run
         run.__signature__ = inspect.signature(inner)  # pyright: ignore[reportFunctionMemberAccess]
         run = function
-    names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001
+    names = pyfuncitem._fixtureinfo.argnames
     run(**{name: pyfuncitem.funcargs[name] for name in names})
     return True
