@@ -15,7 +15,8 @@ from typing import Final
 
 from pywaku.errors import InvalidInput
 from pywaku.network.libp2p.muxer import Event, MuxerLimits, StreamId
-from pywaku.network.libp2p.muxer_core import Ending, MuxerCore, StreamState, UsedIds
+from pywaku.network.libp2p.muxer_core import MuxerCore
+from pywaku.network.libp2p.muxer_parts import Ending, StreamState, UsedIds
 
 PROTOCOL: Final = "/mplex/6.7.0"
 
@@ -30,7 +31,8 @@ SMALL_PAYLOAD = 2048
 class Mplex(MuxerCore[StreamState]):
     """A `Muxer` that speaks mplex.
 
-    Both sides count their streams from 0. Our handle for a stream is its id doubled, plus one if it is ours.
+    Both sides count their streams from 0. Our handle for a stream is its id doubled, plus one if
+    it is ours. Who dialled (`initiator`) makes no difference.
     """
 
     HEADER_SIZE = 2 * MAX_VARINT
@@ -39,7 +41,6 @@ class Mplex(MuxerCore[StreamState]):
     def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
         limits = limits or MuxerLimits()
         super().__init__(
-            initiator=initiator,
             limits=limits,
             stream_bound=limits.max_buffered_per_stream,
             used_ids=UsedIds(1, -1),

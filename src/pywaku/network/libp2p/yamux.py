@@ -20,7 +20,8 @@ from typing import Final
 
 from pywaku.errors import InvalidInput, LimitExceeded
 from pywaku.network.libp2p.muxer import Event, MuxerLimits, PongReceived, StreamId, WindowOpened
-from pywaku.network.libp2p.muxer_core import Ending, MuxerCore, StreamState, UsedIds
+from pywaku.network.libp2p.muxer_core import MuxerCore
+from pywaku.network.libp2p.muxer_parts import Ending, StreamState, UsedIds
 
 PROTOCOL: Final = "/yamux/1.0.0"
 
@@ -66,7 +67,6 @@ class Yamux(MuxerCore[YamuxStream]):
         self._max_window = max(limits.max_window, self._window)
         self._growth_left = limits.max_buffered_total // 2
         super().__init__(
-            initiator=initiator,
             limits=limits,
             stream_bound=self._max_window,
             used_ids=UsedIds(2, 0 if initiator else -1),
