@@ -210,7 +210,7 @@ class NoiseTransport:
         """Bytes that wait for the rest of their noise message."""
         return len(self._pending)
 
-    def encrypt(self, chunks: Sequence[bytes]) -> bytes:
+    def encrypt(self, chunks: Sequence[bytes | memoryview]) -> bytes:
         """Wire bytes that carry all of `chunks`, in as few noise messages as possible."""
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         size = len(data)
