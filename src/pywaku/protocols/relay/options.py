@@ -21,8 +21,9 @@ class RelayOptions:
     """How relay behaves. The rules of The Waku Network are off by default; its preset switches them on.
 
     - `max_message_size`: larger encoded messages are rejected.
-    - `timestamp_window_s`: messages with a timestamp further from the clock are rejected (None: any passes).
-    - `free_bandwidth_bits_per_s`: without a proof, messages are ignored while their shard carries as much or
+    - `validate_timestamps`: messages without a timestamp, or with one further from the clock than
+      `timestamp_window_s`, are rejected.
+    - `free_bandwidth_bps`: without a proof, messages are ignored while their shard carries as much or
       more, measured over `bandwidth_window_s` (None: no limit).
     - `proof_validator`: judges messages that have a `rate_limit_proof` (None: they pass).
     - `deliver_own`: what this node publishes reaches its own subscriptions too, as in nwaku (`triggerSelf`).
@@ -45,8 +46,9 @@ class RelayOptions:
     """
 
     max_message_size: int = MAX_MESSAGE_SIZE
-    timestamp_window_s: float | None = None
-    free_bandwidth_bits_per_s: float | None = None
+    validate_timestamps: bool = False
+    timestamp_window_s: float = 20.0
+    free_bandwidth_bps: float | None = None
     bandwidth_window_s: float = 10.0
     proof_validator: Validator | None = None
     deliver_own: bool = True

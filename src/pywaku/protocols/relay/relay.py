@@ -26,6 +26,7 @@ from pywaku.protocols.relay.peers import RelayPeers
 from pywaku.protocols.relay.validation import Pending, Refusal, Validation, Validator
 from pywaku.protocols.relay.waiting import OVERLOAD, WaitingRoom
 from pywaku.tasks import open_service_nursery
+from pywaku.topics import parse_shard_topic
 from pywaku.wire.message import encode_message
 from pywaku.wire.relay import PROTOCOL
 
@@ -87,11 +88,11 @@ class Relay:
         """What has happened so far."""
         self._router = Gossip(params, rng=rng)
         self._delivery = Delivery(self.counters)
-        limit = options.free_bandwidth_bits_per_s
+        limit = options.free_bandwidth_bps
         self._bandwidth = None if limit is None else FreeBandwidth(limit, window_s=options.bandwidth_window_s)
         self._validation = Validation(
             max_message_size=options.max_message_size,
-            timestamp_window_s=options.timestamp_window_s,
+            timestamp_window_s=options.timestamp_window_s if options.validate_timestamps else None,
             bandwidth=self._bandwidth,
             proof_validator=options.proof_validator,
             timeout_s=options.validator_timeout_s,
@@ -135,6 +136,18 @@ class Relay:
     def router(self) -> Gossip:
         """The router, to look at: its scores and counters."""
         return self._router
+
+    def shards_of(self, cluster_id: int) -> list[int]:
+        """The shards of a cluster that are joined, in ascending order."""
+        found: list[int] = []
+        for topic in self._router.subscriptions:
+            try:
+                cluster, shard = parse_shard_topic(topic)
+            except InvalidTopic:
+                continue  # named sharding
+            if cluster == cluster_id:
+                found.append(shard)
+        return sorted(found)
 
     def mesh(self, pubsub_topic: str) -> frozenset[PeerId]:
         """The peers with which full messages of a topic are exchanged."""

@@ -1,0 +1,266 @@
+"""Metadata (66/WAKU2-METADATA): which cluster and shards a peer is on; peers of other clusters are let go."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import trio
+
+from pywaku.errors import DecodeError, InvalidInput, NetworkError, NodeClosed
+from pywaku.ids import PeerId
+from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, PeerIdentified, Stream
+from pywaku.tasks import open_service_nursery
+from pywaku.wire import metadata as wire
+from pywaku.wire.framing import FrameDecoder, frame
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL: Final = wire.PROTOCOL
+
+_STREAMS_PER_PEER: Final = 4
+_REFRESHES_PER_TTL: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataOptions:
+    """How strict to be, and the bounds.
+
+    A peer of another cluster is always disconnected. With `require`, so is one that does not speak the
+    protocol, does not answer in time, or names no cluster, which The Waku Network demands (64/WAKU2-NETWORK,
+    Network shards). It is off by default, so that light clients which do not serve the protocol, and peers
+    that are no Waku nodes, may stay.
+
+    What is known of a peer is refreshed after `ttl_s` while it is connected; of the `remember` peers heard of
+    last it is kept as long beyond that.
+    """
+
+    require: bool = False
+    timeout_s: float = 10.0
+    ttl_s: float = 6 * 3600.0
+    remember: int = 4096
+    max_size: int = 8 * 1024
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0 or self.ttl_s <= 0:
+            raise InvalidInput("timeout_s and ttl_s are positive")
+        if self.remember < 1 or self.max_size < 1:
+            raise InvalidInput("remember and max_size are at least 1")
+
+
+@dataclass(slots=True)
+class MetadataCounters:
+    """What has happened since metadata was opened."""
+
+    asked: int = 0
+    failed: int = 0
+    """Questions without a usable answer."""
+    served: int = 0
+    invalid: int = 0
+    """Requests that could not be understood."""
+    disconnected: int = 0
+
+
+class _Known(NamedTuple):
+    metadata: wire.Metadata
+    learned_at: float
+
+
+@asynccontextmanager
+async def open_metadata(
+    network: Network,
+    *,
+    cluster_id: int,
+    shards: Callable[[], Sequence[int]] | None = None,
+    options: MetadataOptions | None = None,
+) -> AsyncGenerator[Metadata, None]:
+    """Speak metadata on `network`: answer peers, and ask each that connects.
+
+    `shards` gives the shards subscribed to by relay; leave it out where relay is not mounted (Providing Shard
+    Information).
+    """
+    if not 0 <= cluster_id < 1 << 16:
+        raise InvalidInput(f"a cluster id is 0 to 65535, not {cluster_id}")
+    async with open_service_nursery() as nursery:
+        metadata = Metadata(network, nursery, cluster_id, shards, options or MetadataOptions())
+        metadata.start()
+        try:
+            yield metadata
+        finally:
+            metadata.close()
+
+
+class Metadata:
+    """Who is where. Made by `open_metadata`."""
+
+    def __init__(
+        self,
+        network: Network,
+        nursery: trio.Nursery,
+        cluster_id: int,
+        shards: Callable[[], Sequence[int]] | None,
+        options: MetadataOptions,
+    ) -> None:
+        self.cluster_id = cluster_id
+        """The cluster that this node is on."""
+        self.counters = MetadataCounters()
+        self._network = network
+        self._nursery = nursery
+        self._shards = shards
+        self._options = options
+        self._known: OrderedDict[PeerId, _Known] = OrderedDict()
+        self._handled: set[PeerId] = set()  # connected peers that were asked, or have told by themselves
+        self._connected_at: dict[PeerId, float] = {}
+        self._serving: set[trio.CancelScope] = set()
+        self._unwatch: Callable[[], None] | None = None
+        self._closed = False
+
+    @property
+    def own(self) -> wire.Metadata:
+        """What peers are told of this node."""
+        shards = () if self._shards is None else tuple(sorted(set(self._shards())))
+        return wire.Metadata(self.cluster_id, shards[: wire.MAX_SHARDS])
+
+    def of(self, peer: PeerId) -> wire.Metadata | None:
+        """What a peer has said of itself within the TTL; None if nothing is known."""
+        known = self._known.get(peer)
+        if known is None or trio.current_time() - known.learned_at >= self._options.ttl_s:
+            return None
+        return known.metadata
+
+    # Live
+
+    def start(self) -> None:
+        """Begin; `open_metadata` does this."""
+        self._network.serve(PROTOCOL, self._serve, max_streams_per_peer=_STREAMS_PER_PEER)
+        self._unwatch = self._network.watch(self._heard)
+        for peer, info in tuple(self._network.peers.items()):
+            self._connected(peer)
+            self._identified(peer, info.protocols)
+        self._nursery.start_soon(self._refresh)
+
+    def close(self) -> None:
+        """Stop; `open_metadata` does this."""
+        self._closed = True
+        self._network.unserve(PROTOCOL)
+        if self._unwatch is not None:
+            self._unwatch()
+        for scope in self._serving:
+            scope.cancel()
+
+    def _heard(self, event: PeerEvent) -> None:
+        match event:
+            case PeerConnected(peer=peer):
+                self._connected(peer)
+            case PeerIdentified(peer=peer, protocols=protocols):
+                self._identified(peer, protocols)
+            case PeerDisconnected(peer=peer):
+                self._handled.discard(peer)
+                self._connected_at.pop(peer, None)
+
+    def _connected(self, peer: PeerId) -> None:
+        self._connected_at[peer] = trio.current_time()
+        if self._options.require:
+            self._nursery.start_soon(self._expect, peer)
+
+    def _identified(self, peer: PeerId, protocols: frozenset[str]) -> None:
+        if PROTOCOL in protocols and peer not in self._handled:
+            self._handled.add(peer)
+            self._nursery.start_soon(self._ask, peer)
+
+    async def _expect(self, peer: PeerId) -> None:
+        """A peer that could not be asked, and has not told by itself, is let go when the time is up."""
+        since = self._connected_at[peer]
+        await trio.sleep(self._options.timeout_s)
+        if self._connected_at.get(peer) == since and peer not in self._handled:
+            await self._part(peer, "the peer does not speak metadata")
+
+    async def _refresh(self) -> None:
+        interval = self._options.ttl_s / _REFRESHES_PER_TTL
+        while True:
+            await trio.sleep(interval)
+            for peer in [peer for peer in self._handled if self.of(peer) is None]:
+                info = self._network.peers.get(peer)
+                if info is not None and PROTOCOL in info.protocols:
+                    self._nursery.start_soon(self._ask, peer)
+
+    # Ask
+
+    async def _ask(self, peer: PeerId) -> None:
+        self.counters.asked += 1
+        try:
+            with trio.fail_after(self._options.timeout_s):
+                async with await self._network.open_stream(peer, PROTOCOL) as stream:
+                    await stream.send(frame(wire.encode_metadata(self.own)))
+                    await stream.close_write()
+                    answer = await self._read(stream)
+        except (NetworkError, DecodeError, NodeClosed, trio.TooSlowError) as error:
+            self.counters.failed += 1
+            logger.debug("metadata not had peer=%s error=%r", peer.short(), error)
+            if self._options.require and peer in self._network.peers:
+                await self._part(peer, "the peer does not answer metadata requests")
+            return
+        await self._learn(peer, answer)
+
+    async def _read(self, stream: Stream) -> wire.Metadata:
+        decoder = FrameDecoder(self._options.max_size)
+        while True:
+            data = await stream.receive()
+            if not data:
+                decoder.finish()
+                raise DecodeError("the stream ended without metadata")
+            frames = decoder.feed(data)
+            if frames:
+                return wire.decode_metadata(frames[0])
+
+    async def _learn(self, peer: PeerId, metadata: wire.Metadata) -> None:
+        """Remember, and part if the peer is on another cluster."""
+        self._known[peer] = _Known(metadata, trio.current_time())
+        self._known.move_to_end(peer)
+        if len(self._known) > self._options.remember:
+            self._known.popitem(last=False)
+        cluster_id = metadata.cluster_id
+        if cluster_id is None:
+            if self._options.require:
+                await self._part(peer, "the peer names no cluster")
+        elif cluster_id != self.cluster_id:
+            await self._part(peer, f"the peer is on cluster {cluster_id}, not {self.cluster_id}")
+
+    async def _part(self, peer: PeerId, reason: str) -> None:
+        if not self._closed:
+            self.counters.disconnected += 1
+            logger.info("disconnecting peer=%s reason=%s", peer.short(), reason)
+            await self._network.disconnect(peer, reason=reason)
+
+    # Answer
+
+    async def _serve(self, stream: Stream) -> None:
+        """Answer one request; it tells of the peer as well, which saves asking."""
+        request: wire.Metadata | None = None
+        with trio.CancelScope(deadline=trio.current_time() + self._options.timeout_s) as scope:
+            self._serving.add(scope)
+            try:
+                request = await self._read(stream)
+                await stream.send(frame(wire.encode_metadata(self.own)))
+                await stream.close()
+            except DecodeError as error:
+                self.counters.invalid += 1
+                stream.reset()
+                logger.debug("metadata request refused peer=%s error=%s", stream.peer.short(), error)
+                return
+            except NetworkError as error:
+                logger.debug("metadata request failed peer=%s error=%s", stream.peer.short(), error)
+                return
+            finally:
+                self._serving.discard(scope)
+        if scope.cancelled_caught or request is None:
+            stream.reset()
+        elif not self._closed:
+            self.counters.served += 1
+            self._handled.add(stream.peer)
+            # A task of our own: parting from the peer ends this one.
+            self._nursery.start_soon(self._learn, stream.peer, request)
