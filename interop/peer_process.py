@@ -16,6 +16,8 @@ from typing import Any
 
 import trio
 
+from pywaku.tasks import open_service_nursery
+
 READY_TIMEOUT_S = 60.0
 COMMAND_TIMEOUT_S = 60.0
 _GRACE_S = 1.0
@@ -125,10 +127,9 @@ async def open_peer_process(command: Sequence[str]) -> AsyncGenerator[PeerProces
     )
     peer = PeerProcess(process)
     try:
-        async with trio.open_nursery() as nursery:
+        async with open_service_nursery() as nursery:
             with trio.fail_after(READY_TIMEOUT_S):
                 await nursery.start(peer.listen)
             yield peer
-            nursery.cancel_scope.cancel()
     finally:
         await peer.end()

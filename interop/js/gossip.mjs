@@ -3,7 +3,7 @@
 import './common/polyfill.mjs'
 import { createHash, randomBytes } from 'node:crypto'
 import { GossipSub } from '@chainsafe/libp2p-gossipsub'
-import { StrictNoSign } from '@libp2p/interface'
+import { StrictNoSign, StrictSign } from '@libp2p/interface'
 import { answerCommands, startOptions } from './common/commands.mjs'
 import { hostCommands, introduction, makeHost } from './common/host.mjs'
 import { messageHash, wakuMessage } from './common/message.mjs'
@@ -23,7 +23,8 @@ class WakuRelay extends GossipSub {
 
 function relay (components) {
   return new WakuRelay(components, {
-    globalSignaturePolicy: StrictNoSign,
+    // Only a peer that is to be refused signs (option `sign`).
+    globalSignaturePolicy: options.sign ? StrictSign : StrictNoSign,
     msgIdFn: (message) => sha256(message.data),
     allowPublishToZeroTopicPeers: true,
     fallbackToFloodsub: false,

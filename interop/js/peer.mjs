@@ -1,7 +1,7 @@
 // A js-libp2p peer for the tests and benchmarks of streams: `node peer.mjs '{"transport": "tcp", …}'`.
 import './common/polyfill.mjs'
 import { answerCommands, startOptions } from './common/commands.mjs'
-import { hostCommands, introduction, makeHost } from './common/host.mjs'
+import { dial, hostCommands, introduction, makeHost } from './common/host.mjs'
 import { serveStreams, streamCommands } from './common/streams.mjs'
 
 const options = startOptions()
@@ -20,9 +20,8 @@ answerCommands({
     }
   },
   dialAll: async ({ address }) => {
-    const { multiaddr } = await import('@multiformats/multiaddr')
     for (const one of crowd) {
-      await one.dial(multiaddr(address))
+      await dial(one, address)
     }
   }
 }, introduction(host))

@@ -37,6 +37,11 @@ export function introduction (host) {
   return { peer: host.peerId.toString(), addresses: host.getMultiaddrs().map(String) }
 }
 
+// Connect to an address; the peer that answers there.
+export async function dial (host, address) {
+  return (await host.dial(multiaddr(address))).remotePeer.toString()
+}
+
 // Commands about connections, the same for every peer.
 export function hostCommands (host) {
   const identified = new Map()
@@ -58,7 +63,7 @@ export function hostCommands (host) {
   })
 
   return {
-    dial: async ({ address }) => (await host.dial(multiaddr(address))).remotePeer.toString(),
+    dial: async ({ address }) => dial(host, address),
     // Milliseconds there and back.
     ping: async ({ peer }) => host.services.ping.ping(connectionTo(host, peer).remotePeer),
     // What the peer has told of itself; waits until it has.
