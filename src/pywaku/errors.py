@@ -51,6 +51,10 @@ class StreamReset(NetworkError):
     """The stream ended without a proper close: by the peer, by us, or with its connection."""
 
 
+class RequestTimeout(NetworkError):
+    """The peer did not answer a request in time."""
+
+
 class LimitExceeded(NetworkError):
     """A bound of ours was reached (streams, connections, buffered bytes); says which."""
 
