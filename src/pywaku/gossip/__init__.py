@@ -1,0 +1,18 @@
+"""The relay router as a pure state machine: GossipSub v1.1 with v1.2's IDONTWANT, on Waku's terms."""
+
+from pywaku.gossip.params import GossipParams, ScoreParams, TopicScoreParams
+from pywaku.gossip.router import Gossip
+from pywaku.gossip.types import Candidate, Counters, Outgoing, Published, Verdict, Wish
+
+__all__ = [
+    "Candidate",
+    "Counters",
+    "Gossip",
+    "GossipParams",
+    "Outgoing",
+    "Published",
+    "ScoreParams",
+    "TopicScoreParams",
+    "Verdict",
+    "Wish",
+]

@@ -1,0 +1,366 @@
+"""GossipSub v1.1 with the IDONTWANT of v1.2, on Waku's terms (11/WAKU2-RELAY), as a pure state machine.
+
+Peers, RPCs and `now` go in; RPCs to send, messages to validate and wishes come out. It knows no network, no
+clock, and no chance but the one it is given.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, KeysView
+from dataclasses import replace
+from hashlib import sha256
+
+from pywaku.gossip.control import handle_control, handle_subscriptions, unsubscribe_peer
+from pywaku.gossip.heartbeat import beat, fill_fanout
+from pywaku.gossip.params import GossipParams
+from pywaku.gossip.pending import PendingMessage, Verdicts
+from pywaku.gossip.state import MAX_IDONTWANT_IDS, PeerState, RouterState, TopicState
+from pywaku.gossip.types import Candidate, Counters, Outgoing, Published, Verdict, Wish
+from pywaku.ids import PeerId
+from pywaku.wire.relay import Rpc, Subscription, encode_publish
+
+
+class Gossip:
+    """One node's router.
+
+    After each call that takes `now`, `take_outgoing` and `take_wishes` have what is to be done. Message ids
+    are the SHA-256 of the data, and messages with a signature, author or number are refused (StrictNoSign).
+    """
+
+    def __init__(
+        self,
+        params: GossipParams = GossipParams(),  # noqa: B008 (it is frozen)
+        *,
+        rng: random.Random,
+        direct_peers: Iterable[PeerId] = (),
+    ) -> None:
+        self._params = params
+        self._state = RouterState(params, rng, direct_peers)
+        self._verdicts = Verdicts(params)
+
+    @property
+    def params(self) -> GossipParams:
+        """What the router was told."""
+        return self._params
+
+    @property
+    def subscriptions(self) -> KeysView[str]:
+        """The topics we have joined."""
+        return self._state.joined.keys()
+
+    @property
+    def peers(self) -> KeysView[PeerId]:
+        """The connected peers."""
+        return self._state.peers.keys()
+
+    @property
+    def counters(self) -> Counters:
+        """What has happened so far; a copy."""
+        state = self._state
+        return replace(
+            state.counters,
+            seen_evicted=state.seen.evicted,
+            cache_evicted=state.cache.evicted,
+            backoffs_evicted=state.backoffs.evicted,
+            promises_evicted=state.promises.evicted,
+            scores_evicted=state.scores.evicted,
+        )
+
+    # peers
+
+    def add_peer(self, peer: PeerId, now: float, *, outbound: bool, address: str | None = None) -> None:
+        """A peer that speaks the protocol is connected: tell it our subscriptions (v1.0, "Peer Discovery").
+
+        `outbound`: we have dialled it. `address`: its IP address, for colocation (P6).
+        """
+        state = self._state
+        if peer in state.peers:
+            return
+        score = state.scores.connect(peer, address, now)
+        added = PeerState(peer, outbound=outbound, direct=peer in state.direct, score=score)
+        state.peers[peer] = added
+        state.wishes.pop(peer, None)
+        if state.joined:
+            state.control_of(added).subscriptions += [Subscription(True, topic) for topic in state.joined]
+
+    def remove_peer(self, peer: PeerId, now: float) -> None:
+        """The peer is gone; its score stays for a while."""
+        state = self._state
+        removed = state.peers.get(peer)
+        if removed is None:
+            return
+        for topic in list(removed.topics):
+            unsubscribe_peer(state, removed, topic, now)
+        del state.peers[peer]
+        state.dirty.pop(peer, None)
+        state.scores.disconnect(peer, now)
+
+    def learn_record(self, peer: PeerId, signed_record: bytes) -> None:
+        """Note a connected peer's signed record, to offer it in peer exchange."""
+        known = self._state.peers.get(peer)
+        if known is not None:
+            known.record = signed_record
+
+    def penalize(self, peer: PeerId, now: float, count: float = 1.0) -> None:
+        """The peer misbehaved outside the router's sight, as with an RPC that cannot be decoded (P7)."""
+        score = self._state.scores.find(peer)
+        if score is not None:
+            score.penalize(now, count)
+
+    def set_application_score(self, peer: PeerId, score: float, now: float) -> None:
+        """What the application thinks of a connected peer (P5)."""
+        known = self._state.scores.connected.get(peer)
+        if known is not None:
+            known.application = score
+            known.recompute(now)
+
+    # topics
+
+    def join(self, topic: str, now: float) -> None:
+        """Subscribe: tell all peers, and build a mesh, of the fanout's first (v1.0, "Topic Membership")."""
+        state = self._state
+        if topic in state.joined:
+            return
+        joined = state.topic(topic)
+        joined.joined = True
+        state.joined[topic] = joined
+        state.announce(Subscription(True, topic))
+        fanout = joined.fanout
+        joined.fanout = {}
+        state.fanouts.pop(topic, None)
+        usable = state.may_graft(joined, now)
+        first = [peer for peer in usable if peer.id in fanout][: self._params.d]
+        others = [peer for peer in usable if peer.id not in fanout]
+        for peer in first + state.choose(others, max(0, self._params.d - len(first))):
+            state.graft(joined, peer, now)
+
+    def leave(self, topic: str, now: float) -> None:
+        """Unsubscribe: PRUNE the mesh with a short back-off, and tell all peers."""
+        state = self._state
+        left = state.joined.pop(topic, None)
+        if left is None:
+            return
+        for peer in list(left.mesh.values()):
+            state.prune(left, peer, now, exchange=True, leaving=True)
+        left.joined = False
+        state.announce(Subscription(False, topic))
+        state.tidy(left)
+
+    # messages
+
+    def publish(self, topic: str, data: bytes, now: float) -> Published:
+        """Send a message of our own: to all of the topic, or without flood publishing to mesh or fanout."""
+        state = self._state
+        message_id = sha256(data).digest()
+        if message_id in state.seen.ids:
+            return Published(message_id, (), True)
+        state.seen.add(message_id, now)
+        state.promises.arrived(message_id)
+        state.counters.published += 1
+        part = encode_publish(topic, data)
+        state.cache.put(message_id, topic, part)
+        known = state.topics.get(topic)
+        if known is None:
+            return Published(message_id, (), False)
+        receivers = self._receivers(known, now)
+        for peer in receivers:
+            state.send(peer, message_id, part)
+        state.counters.forwarded += len(receivers)
+        return Published(message_id, tuple([peer.id for peer in receivers]), False)
+
+    def _receivers(self, topic: TopicState, now: float) -> list[PeerState]:
+        if self._params.flood_publish:
+            lowest = self._params.score.publish_threshold
+            return [peer for peer in topic.peers.values() if peer.score.value >= lowest or peer.direct]
+        if topic.joined:
+            return [*topic.mesh.values(), *topic.direct.values()]
+        topic.published_at = now
+        self._state.fanouts[topic.name] = topic
+        if not topic.fanout:
+            fill_fanout(self._state, topic)
+        return [*topic.fanout.values(), *topic.direct.values()]
+
+    def receive(self, peer: PeerId, rpc: Rpc, now: float) -> list[Candidate]:
+        """An RPC has come. Returns the messages in it that are new and of a joined topic, for validation."""
+        state = self._state
+        sender = state.peers.get(peer)
+        if sender is None:
+            state.counters.unknown_peer += 1
+            return []
+        if not sender.direct:
+            if sender.score.value < self._params.score.graylist_threshold:
+                state.counters.graylisted += 1
+                return []
+            if sender.waste > state.waste_limit + 2 * state.fresh:
+                self._ignore_flood(sender, now)
+                return []
+        if rpc.subscriptions:
+            handle_subscriptions(state, sender, rpc.subscriptions, now)
+        candidates: list[Candidate] = []
+        if rpc.publish:
+            joined = state.joined
+            seen = state.seen.ids
+            for name, data, signed in rpc.publish:
+                topic = joined.get(name)
+                if topic is None:
+                    state.counters.unjoined += 1
+                    sender.waste += 1
+                    continue
+                if signed:
+                    state.counters.signed_refused += 1
+                    sender.waste += 1
+                    sender.score.delivered_invalid(name, now)
+                    continue
+                message_id = sha256(data).digest()
+                if message_id in seen:
+                    self._duplicate(message_id, topic, sender, now)
+                elif self._take_in(message_id, topic, data, sender, now):
+                    candidates.append(Candidate(message_id, name, data, peer))
+        if rpc.ihave or rpc.iwant or rpc.graft or rpc.prune or rpc.idontwant:
+            handle_control(state, sender, rpc, now)
+        return candidates
+
+    def _take_in(
+        self, message_id: bytes, topic: TopicState, data: bytes, sender: PeerState, now: float
+    ) -> bool:
+        state = self._state
+        if not self._verdicts.has_room(len(data)):
+            state.counters.pending_full += 1  # not seen, so that it may come again
+            return False
+        # Seen before it is validated, so that no duplicate is ever validated again.
+        state.seen.add(message_id, now)
+        state.counters.received += 1
+        state.fresh += 1
+        self._verdicts.add(message_id, PendingMessage(topic, data, sender, now))
+        asked = state.promises.arrived(message_id)
+        if len(data) >= self._params.idontwant_threshold_bytes:
+            self._say_dont_want(message_id, topic, sender, asked)
+        return True
+
+    def _say_dont_want(
+        self, message_id: bytes, topic: TopicState, sender: PeerState, asked: list[PeerId] | None
+    ) -> None:
+        """Tell the mesh, and whom we have asked for the message, that we have it (v1.2)."""
+        state = self._state
+        receivers = list(topic.mesh.values())
+        for peer_id in asked or ():
+            peer = state.peers.get(peer_id)
+            if peer is not None and peer_id not in topic.mesh:
+                receivers.append(peer)
+        for peer in receivers:
+            if peer is not sender and len(peer.idontwant) < MAX_IDONTWANT_IDS:
+                peer.idontwant.append(message_id)
+                peer.has_control = True
+                state.dirty[peer.id] = peer
+                state.counters.idontwant_sent += 1
+
+    def _duplicate(self, message_id: bytes, topic: TopicState, sender: PeerState, now: float) -> None:
+        state = self._state
+        state.counters.duplicates += 1
+        sender.waste += 1
+        pending = self._verdicts.pending.get(message_id)
+        if pending is not None:
+            state.counters.duplicates_while_pending += 1
+            if sender not in pending.senders:
+                pending.senders.append(sender)
+        elif message_id in self._verdicts.rejected.ids:
+            sender.score.delivered_invalid(topic.name, now)
+        else:
+            self._verdicts.late_duplicate(message_id, sender, now)
+
+    def _ignore_flood(self, sender: PeerState, now: float) -> None:
+        self._state.counters.flooded += 1
+        if not sender.flooded:
+            sender.flooded = True
+            sender.score.penalize(now, 1.0)
+
+    def validated(self, message_id: bytes, verdict: Verdict, now: float) -> bool:
+        """The verdict on a candidate. ACCEPT forwards it; REJECT counts against all who have sent it (P4).
+
+        Returns whether to deliver it: it was pending, is accepted, and its topic is still joined.
+        """
+        state = self._state
+        message = self._verdicts.take(message_id)
+        if message is None or not message.topic.joined:
+            return False
+        topic = message.topic
+        if verdict is Verdict.REJECT:
+            state.counters.rejected += 1
+            self._verdicts.rejected.add(message_id, now)
+            for sender in message.senders:
+                sender.score.delivered_invalid(topic.name, now)
+            return False
+        if verdict is Verdict.IGNORE:
+            state.counters.ignored += 1
+            return False
+        state.counters.accepted += 1
+        message.senders[0].score.delivered_first(topic.name)
+        self._verdicts.accepted(message_id, message, now)
+        part = encode_publish(topic.name, message.data)
+        state.cache.put(message_id, topic.name, part)
+        self._forward(message_id, part, message)
+        return True
+
+    def _forward(self, message_id: bytes, part: bytes, message: PendingMessage) -> None:
+        """To the mesh and the direct peers, but to nobody who has sent it or does not want it."""
+        state = self._state
+        senders = message.senders
+        topic = message.topic
+        receivers = [*topic.mesh.values(), *topic.direct.values()] if topic.direct else topic.mesh.values()
+        for peer in receivers:
+            if peer in senders:
+                continue
+            if peer.dont_want and message_id in peer.dont_want:
+                state.counters.idontwant_saved += 1
+                continue
+            state.send(peer, message_id, part)
+            state.counters.forwarded += 1
+
+    # time and output
+
+    def heartbeat(self, now: float) -> None:
+        """Maintain the meshes and gossip; due every `params.heartbeat_interval_s`."""
+        beat(self._state, now)
+        self._state.counters.pending_expired += self._verdicts.expire(now)
+
+    def take_outgoing(self) -> dict[PeerId, Outgoing]:
+        """All that is to be sent and was not taken before, by peer."""
+        dirty = self._state.dirty
+        if not dirty:
+            return {}
+        self._state.dirty = {}
+        return {peer_id: peer.take() for peer_id, peer in dirty.items()}
+
+    def take_wishes(self) -> list[Wish]:
+        """The peers to connect to that were not taken before."""
+        wishes = list(self._state.wishes.values())
+        self._state.wishes.clear()
+        return wishes
+
+    # inspection
+
+    def mesh(self, topic: str) -> frozenset[PeerId]:
+        """The peers with whom we exchange all messages of a topic."""
+        known = self._state.joined.get(topic)
+        return frozenset() if known is None else frozenset(known.mesh)
+
+    def fanout(self, topic: str) -> frozenset[PeerId]:
+        """The peers to whom we publish in a topic that we have not joined (without flood publishing)."""
+        known = self._state.fanouts.get(topic)
+        return frozenset() if known is None else frozenset(known.fanout)
+
+    def peers_of(self, topic: str) -> frozenset[PeerId]:
+        """The connected peers that are subscribed to a topic."""
+        known = self._state.topics.get(topic)
+        return frozenset() if known is None else frozenset(known.peers)
+
+    def score(self, peer: PeerId, now: float) -> float:
+        """What we think of a peer, connected or lately so; 0 of one unknown."""
+        score = self._state.scores.find(peer)
+        return 0.0 if score is None else score.recompute(now)
+
+    def unwanted(self, peer: PeerId, message_id: bytes) -> bool:
+        """Whether the peer has said that it has the message: one that waits to be sent may be dropped."""
+        known = self._state.peers.get(peer)
+        return known is not None and message_id in known.dont_want

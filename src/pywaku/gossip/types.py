@@ -1,0 +1,105 @@
+"""The values that go into and come out of a gossip router."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from pywaku.ids import PeerId
+from pywaku.wire.relay import Rpc
+
+NOTHING: Final = Rpc()
+"""The control part of an `Outgoing` that has messages only."""
+
+
+class Verdict(Enum):
+    """What validation found (gossipsub v1.1, "Extended Validators")."""
+
+    ACCEPT = "accept"
+    REJECT = "reject"
+    IGNORE = "ignore"
+
+
+class Candidate(NamedTuple):
+    """A message received for the first time; it awaits a verdict. `peer` sent it first."""
+
+    message_id: bytes
+    topic: str
+    data: bytes
+    peer: PeerId
+
+
+class Published(NamedTuple):
+    """What became of a message of our own: to which peers it goes; nothing is sent of a `duplicate`."""
+
+    message_id: bytes
+    peers: tuple[PeerId, ...]
+    duplicate: bool
+
+
+class Outgoing(NamedTuple):
+    """All that one peer is to be sent: a control RPC, and messages as (id, encoded `publish` part).
+
+    Encoded control and parts, put together, are one RPC.
+    """
+
+    control: Rpc
+    messages: list[tuple[bytes, bytes]]
+
+
+class Wish(NamedTuple):
+    """Please connect to this peer: offered by peer exchange, or a direct peer that is away.
+
+    The record is what the offering peer sent, unverified; it may be empty.
+    """
+
+    peer: PeerId
+    signed_record: bytes
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a router has done, and what its bounds have cut, since it exists."""
+
+    published: int = 0
+    received: int = 0
+    """Messages received for the first time."""
+    duplicates: int = 0
+    duplicates_while_pending: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    ignored: int = 0
+    forwarded: int = 0
+    """Transmissions to peers, of our own messages and those of others."""
+    signed_refused: int = 0
+    unjoined: int = 0
+    unknown_peer: int = 0
+    graylisted: int = 0
+    flooded: int = 0
+    """RPCs left unread because their sender has wasted too much of our work."""
+    pending_full: int = 0
+    pending_expired: int = 0
+    seen_evicted: int = 0
+    cache_evicted: int = 0
+    outgoing_dropped: int = 0
+    subscriptions_refused: int = 0
+    control_ignored: int = 0
+    grafts_sent: int = 0
+    prunes_sent: int = 0
+    grafts_refused: int = 0
+    backoff_violations: int = 0
+    backoffs_evicted: int = 0
+    ihave_ignored: int = 0
+    iwant_sent: int = 0
+    iwant_served: int = 0
+    iwant_ignored: int = 0
+    promises_broken: int = 0
+    promises_evicted: int = 0
+    idontwant_sent: int = 0
+    idontwant_ignored: int = 0
+    idontwant_saved: int = 0
+    """Transmissions that an IDONTWANT made unnecessary."""
+    px_ignored: int = 0
+    wishes_dropped: int = 0
+    scores_evicted: int = 0
