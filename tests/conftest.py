@@ -50,7 +50,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     if inner is not function:
         function.hypothesis.inner_test = run
-        run.__signature__ = inspect.signature(inner)  # pyright: ignore[reportFunctionMemberAccess]
+        run.__signature__ = inspect.signature(inner)
         run = function
     names = pyfuncitem._fixtureinfo.argnames
     run(**{name: pyfuncitem.funcargs[name] for name in names})

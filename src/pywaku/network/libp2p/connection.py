@@ -283,8 +283,9 @@ class Connection:
 
     async def _sweep(self) -> None:
         """Reset streams whose peer never closes its side, and end a connection that takes nothing."""
+        period = min(_SWEEP_S, self._limits.send_stall_timeout_s, self._limits.linger_s)
         while True:
-            await trio.sleep(_SWEEP_S)
+            await trio.sleep(period)
             now = trio.current_time()
             since = self._writing_since
             if since is not None and now - since > self._limits.send_stall_timeout_s:

@@ -287,12 +287,12 @@ class Libp2pNetwork:
         if stream.connection.negotiating >= self._limits.max_pending_streams:
             stream.reset()
             return
+        stream.connection.negotiating += 1
         self._nursery.start_soon(self._answer, stream)
 
     async def _answer(self, stream: MuxedStream) -> None:
         """Agree on a protocol with the peer and run its handler. Nothing raises out of here."""
         try:
-            stream.connection.negotiating += 1
             try:
                 with trio.fail_after(self._limits.negotiation_timeout_s):
                     protocol = await agree_inbound(stream, self._handlers.keys())

