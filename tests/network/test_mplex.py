@@ -239,7 +239,7 @@ def test_inbound_streams_beyond_the_bound_are_reset() -> None:
     muxer.receive(frame(0, NEW) + frame(1, NEW))
     assert muxer.receive(frame(2, NEW, b"name") + frame(2, MESSAGE_INITIATOR, b"data")) == []
     assert said(muxer) == frame(2, RESET_RECEIVER)
-    assert muxer.refused_streams == 1
+    assert (muxer.refused_streams, muxer.ignored_frames) == (1, 0)
     muxer.receive(frame(0, RESET_INITIATOR))
     assert muxer.receive(frame(3, NEW)) == [StreamOpened(theirs(3))]
 
@@ -284,6 +284,7 @@ VIOLATIONS = {
     "endless name": varint.encode(1 << 3 | NEW) + varint.encode(1025),
     "unknown flag": frame(0, 7),
     "endless id": b"\xff" * 9,
+    "id of more than 60 bits": b"\x84" + b"\x80" * 8 + b"\x01" + b"\x00",
     "endless length": b"\x02" + b"\xff" * 9,
     "id of a living stream": frame(0, NEW),
     "id of a forgotten stream": frame(0, RESET_INITIATOR) + frame(0, NEW),

@@ -222,7 +222,7 @@ def conversation(kind: MuxerType) -> type:
     """The test case for one kind of muxer."""
     machine = type(f"{kind.__name__}Conversation", (Conversation,), {"kind": kind})
     case = machine.TestCase
-    case.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+    case.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
     return case
 
 
