@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
+from urllib.parse import quote, unquote_to_bytes
 
 from pywaku.errors import DecodeError, InvalidInput
 from pywaku.ids import PeerId, base58_decode
@@ -20,6 +22,7 @@ Component = tuple[str, str | None]
 
 _VARIABLE: Final = -1
 _LONGEST: Final = 1024  # bytes; a circuit address over a long domain name takes less than half of it
+_BROKEN_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _LIBP2P_KEY: Final = b"\x01\x72"  # CID version 1, multicodec libp2p-key
 
 
@@ -29,7 +32,6 @@ class _Protocol(NamedTuple):
     size: int = 0  # bytes of the value
     to_bytes: Callable[[str], bytes] | None = None  # both raise ValueError
     to_text: Callable[[bytes], str] | None = None
-    path: bool = False  # the value is all that follows
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,9 +45,12 @@ class Multiaddr:
     def parse(cls, text: str) -> Self:
         """An address from its text (`/ip4/127.0.0.1/tcp/60000`); raises `InvalidInput`."""
         try:
-            return cls._of(_split(text))
+            address = cls._of(_split(text))
         except ValueError as error:
             raise InvalidInput(f"{text[:_LONGEST]!r} is not a multiaddr: {error}") from None
+        if len(address._encoded) > _LONGEST:
+            raise InvalidInput(f"a multiaddr of {len(address._encoded)} bytes is too long")
+        return address
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -78,10 +83,7 @@ class Multiaddr:
                 encoded.append(varint.encode(len(raw)))
             encoded.append(raw)
             canonical.append((protocol.name, protocol.to_text(raw)))
-        joined = b"".join(encoded)
-        if len(joined) > _LONGEST:
-            raise ValueError("it is too long")
-        return cls(joined, tuple(canonical))
+        return cls(b"".join(encoded), tuple(canonical))
 
     def encode(self) -> bytes:
         """The address in its binary form."""
@@ -123,7 +125,7 @@ class Multiaddr:
         for name, value in self.components:
             parts.append(name)
             if value is not None:
-                parts.append(value.removeprefix("/"))  # a path brings its own slash
+                parts.append(value)
         return "/" + "/".join(parts)
 
     def __repr__(self) -> str:
@@ -146,9 +148,6 @@ def _split(text: str) -> list[Component]:
             components.append((protocol.name, None))
         elif position == len(words):
             raise ValueError(f"{protocol.name} lacks its value")
-        elif protocol.path:
-            components.append((protocol.name, "/" + "/".join(words[position:])))
-            break
         else:
             components.append((protocol.name, words[position]))
             position += 1
@@ -175,8 +174,6 @@ def _read(data: bytes) -> list[Component]:
             raise ValueError(f"the value of {protocol.name} is cut short")
         components.append((protocol.name, protocol.to_text(raw)))
         position += size
-        if protocol.path and position < len(data):
-            raise ValueError(f"something follows {protocol.name}")
     return components
 
 
@@ -242,15 +239,16 @@ def _name_to_text(raw: bytes) -> str:
 
 
 def _path_to_bytes(text: str) -> bytes:
-    if not text.startswith("/") or text.endswith("/") or "\0" in text:
-        raise ValueError(f"{text!r} is not a path")
-    return text.encode()
+    """A path with its slashes percent-encoded, so that it is one segment (multiaddr protocols, unix)."""
+    if not text or not text.isascii() or _BROKEN_ESCAPE.search(text):
+        raise ValueError(f"{text!r} is not a percent-encoded path")
+    return unquote_to_bytes(text)
 
 
 def _path_to_text(raw: bytes) -> str:
-    text = raw.decode()
-    _path_to_bytes(text)
-    return text
+    if not raw:
+        raise ValueError("a path is empty")
+    return quote(raw, safe="!$&'()*+,;=:@")  # what else a URI path segment may hold
 
 
 def _peer_to_bytes(text: str) -> bytes:
@@ -329,7 +327,7 @@ _PROTOCOLS: Final = (
     _Protocol("webrtc-direct", 280),
     _Protocol("webrtc", 281),
     _Protocol("p2p-circuit", 290),
-    _Protocol("unix", 400, _VARIABLE, _path_to_bytes, _path_to_text, path=True),
+    _Protocol("unix", 400, _VARIABLE, _path_to_bytes, _path_to_text),
     _Protocol("p2p", 421, _VARIABLE, _peer_to_bytes, _peer_to_text),
     _Protocol("https", 443),
     _Protocol("onion3", 445, 37, _onion3_to_bytes, _onion3_to_text),
