@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,10 +10,29 @@ from typing import NamedTuple
 
 import trio
 
+from pywaku.errors import NetworkError
 from pywaku.gossip import GossipParams
 from pywaku.message import WakuMessage
+from pywaku.network.port import Stream
 from pywaku.network.simulated import LinkProfile, SimulatedNetwork, SimulatedWorld
-from pywaku.protocols.relay import Relay, RelayOptions, open_relay
+from pywaku.protocols.relay import (
+    PROTOCOL,
+    ReceivedMessage,
+    Relay,
+    RelayCounters,
+    RelayOptions,
+    open_relay,
+)
+from pywaku.wire.framing import FrameDecoder, frame
+from pywaku.wire.message import encode_message
+from pywaku.wire.relay import (
+    RelayMessage,
+    Rpc,
+    Subscription,
+    decode_rpc,
+    encode_publish,
+    encode_rpc,
+)
 
 TOPIC = "/waku/2/rs/42/0"
 CONTENT_TOPIC = "/test/1/relay/proto"
@@ -80,3 +100,104 @@ async def open_nodes(
                 node.relay.subscribe_callback(TOPIC, lambda _: None)
         await trio.sleep(3)
         yield nodes
+
+
+class RawPeer:
+    """A host that speaks the relay protocol by hand: says what it is told, notes what it hears."""
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self.network = network
+        self.heard: list[Rpc] = []
+        self.frames: list[bytes] = []
+        self.streams: list[Stream] = []
+        """Inbound streams, in the order they came."""
+        self.refuse = False
+        """Reset inbound streams at once."""
+        network.serve(PROTOCOL, self._serve)
+
+    async def _serve(self, stream: Stream) -> None:
+        self.streams.append(stream)
+        if self.refuse:
+            stream.reset()
+            return
+        decoder = FrameDecoder(1 << 24)
+        with contextlib.suppress(NetworkError):
+            while data := await stream.receive():
+                for part in decoder.feed(data):
+                    self.frames.append(part)
+                    self.heard.append(decode_rpc(part))
+
+    async def open(self, node: Node) -> Stream:
+        """An outbound relay stream to a node, which is connected first if need be."""
+        await self.network.connect(node.network.addresses)
+        return await self.network.open_stream(node.network.peer_id, PROTOCOL)
+
+    @property
+    def published(self) -> list[RelayMessage]:
+        """The messages heard."""
+        return [entry for rpc in self.heard for entry in rpc.publish]
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """The joins and leaves heard."""
+        return [entry for rpc in self.heard for entry in rpc.subscriptions]
+
+
+def joins(*topics: str) -> bytes:
+    """A frame by which a peer joins topics."""
+    return frame(encode_rpc(Rpc(subscriptions=tuple(Subscription(True, topic) for topic in topics))))
+
+
+def publishes(*messages: WakuMessage | bytes, topic: str = TOPIC) -> bytes:
+    """A frame with messages, or with what is to pass for one."""
+    entries = [encode_message(m) if isinstance(m, WakuMessage) else m for m in messages]
+    return frame(b"".join(encode_publish(topic, data) for data in entries))
+
+
+class World(NamedTuple):
+    """One node under test, joined to `TOPIC`, and a raw peer that is connected and joined as well."""
+
+    node: Node
+    raw: RawPeer
+    stream: Stream
+    received: list[ReceivedMessage]
+    world: SimulatedWorld
+
+    @property
+    def relay(self) -> Relay:
+        """The relay under test."""
+        return self.node.relay
+
+    @property
+    def counters(self) -> RelayCounters:
+        """What it counts."""
+        return self.node.relay.counters
+
+    async def arrive(self, *messages: WakuMessage | bytes, topic: str = TOPIC) -> None:
+        """Messages come from the raw peer; returns when they must have been handled."""
+        await self.stream.send(publishes(*messages, topic=topic))
+        await trio.sleep(0.5)
+
+
+@asynccontextmanager
+async def open_world(
+    *,
+    params: GossipParams | None = None,
+    options: RelayOptions | None = None,
+    joined: bool = True,
+    clock: Callable[[], int] = wall_clock,
+) -> AsyncGenerator[World, None]:
+    """See `World`."""
+    async with (
+        SimulatedWorld(1) as world,
+        world.host("raw") as network,
+        open_node(world, "node", params=params, options=options, clock=clock) as node,
+    ):
+        received: list[ReceivedMessage] = []
+        if joined:
+            node.relay.subscribe_callback(TOPIC, received.append)
+        raw = RawPeer(network)
+        stream = await raw.open(node)
+        await stream.send(joins(TOPIC))
+        await trio.sleep(1)
+        yield World(node, raw, stream, received, world)

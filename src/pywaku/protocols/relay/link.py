@@ -56,6 +56,10 @@ class PeerLink:
         self.peer = peer
         self.outbox = Outbox(options.outbox)
         self.scope = trio.CancelScope()
+        self.patience_ends = 0.0
+        """Until when publishers wait for a congested peer."""
+        self.leaving = False
+        """The peer is disconnected; what it has sent is still being read."""
         self._network = network
         self._options = options
         self._counters = counters

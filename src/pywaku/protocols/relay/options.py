@@ -28,7 +28,9 @@ class RelayOptions:
     - `proof_validator`: judges messages that have a `rate_limit_proof` (None: they pass).
     - `deliver_own`: what this node publishes reaches its own subscriptions too, as in nwaku (`triggerSelf`).
     - `outbox`: what may wait for one peer.
-    - `publish_wait_s`: how long `publish` holds back while the outboxes of all peers it would go to are full.
+    - `slow_peer_grace_s`: how long `publish` waits for a peer whose outbox has filled up, before it is a slow
+      peer that loses messages.
+    - `publish_wait_s`: how long `publish` holds back while all peers that it would go to are slow.
     - `max_frame_size`: a peer that sends a larger RPC loses the stream and score.
     - `validator_timeout_s`, `max_validations`, `max_waiting_validations`, `max_waiting_validation_bytes`: how
       long an asynchronous validator may take (then: ignore), how many run at a time, and how many messages
@@ -53,6 +55,7 @@ class RelayOptions:
     proof_validator: Validator | None = None
     deliver_own: bool = True
     outbox: OutboxLimits = field(default_factory=OutboxLimits)
+    slow_peer_grace_s: float = 0.2
     publish_wait_s: float = 5.0
     max_frame_size: int = 4 * 1024 * 1024
     validator_timeout_s: float = 5.0

@@ -58,7 +58,7 @@ class RelayPeers:
         self._delivery = delivery
         self._judge = judge
         self._links: dict[PeerId, PeerLink] = {}
-        self._readers: set[trio.CancelScope] = set()
+        self._readers: dict[trio.CancelScope, PeerId] = {}
         self._closing = False
         self.congested: set[PeerId] = set()
         """Peers whose outboxes are well filled."""
@@ -69,7 +69,7 @@ class RelayPeers:
     @property
     def all(self) -> frozenset[PeerId]:
         """The relay peers."""
-        return frozenset(self._links)
+        return frozenset(peer for peer, link in self._links.items() if not link.leaving)
 
     def outbox(self, peer: PeerId) -> Outbox | None:
         """What waits for a peer."""
@@ -109,11 +109,20 @@ class RelayPeers:
             if PROTOCOL in event.protocols:
                 self._ensure(event.peer)
         elif isinstance(event, PeerDisconnected):
-            self._forget(event.peer)
+            link = self._links.get(event.peer)
+            if link is not None and event.peer in self._readers.values():
+                # What has arrived is still read: a node may publish and leave at once.
+                link.leaving = True
+                link.scope.cancel()
+            else:
+                self._forget(event.peer)
 
     def _ensure(self, peer: PeerId) -> PeerLink | None:
         """The link with a connected peer, made if there is none."""
         link = self._links.get(peer)
+        if link is not None and link.leaving and peer in self._network.peers:
+            self._forget(peer)  # it is back already
+            link = None
         if link is None and not self._closing:
             info = self._network.peers.get(peer)
             if info is not None:
@@ -150,7 +159,7 @@ class RelayPeers:
         except Exception as error:
             logger.exception("relay peer failed peer=%s error=%s", link.peer.short(), type(error).__name__)
             end = LinkEnd.GIVEN_UP
-        if self._links.get(link.peer) is link:
+        if self._links.get(link.peer) is link and not link.leaving:
             if end is LinkEnd.GIVEN_UP and not self._closing:
                 self._counters.peers_given_up += 1
                 self._router.penalize(link.peer, trio.current_time())
@@ -182,38 +191,43 @@ class RelayPeers:
                 if taken:
                     count += 1
                 counters.dropped_slow_peer += len(messages) - taken
-                if outbox.congested:
+                if outbox.congested and peer not in self.congested:
                     self.congested.add(peer)
+                    link.patience_ends = trio.current_time() + self._options.slow_peer_grace_s
             link.wake()
         return count
 
     async def wait_for_room(self, topic: str, params: GossipParams) -> None:
-        """Return when a peer of the topic has room in its outbox, or after a while.
+        """Hold a publisher back while the peers that its message would go to have no room for it.
 
-        With room at some peers and none at others, all writers get a turn, so that only peers which are
-        slower than this node for longer miss messages.
+        A peer whose outbox has filled up is waited for once, for `slow_peer_grace_s`: time enough for one
+        that keeps pace. From then on, until it has caught up, it is a slow peer, and only when all peers are
+        is there a wait, for `publish_wait_s` at most.
         """
-        if self._has_room(topic, params):
-            await trio.lowlevel.checkpoint()
-            return
-        self._counters.publish_waits += 1
-        with trio.move_on_after(self._options.publish_wait_s):
-            while not self._has_room(topic, params):
-                await self._room.park()
-
-    def _has_room(self, topic: str, params: GossipParams) -> bool:
-        """Has a peer that a message would go to room, or would it go to none at all?"""
         router = self._router
-        if params.flood_publish or topic not in router.subscriptions:
-            targets = router.peers_of(topic)
-        else:
-            targets = router.mesh(topic)
-        ready = targets - self.congested
-        if len(ready) == len(targets) or self._closing:
-            return True
-        now = trio.current_time()
-        lowest = params.score.publish_threshold
-        return any(router.score(peer, now) >= lowest for peer in ready)
+        deadline: float | None = None
+        while not self._closing:
+            if params.flood_publish or topic not in router.subscriptions:
+                targets = router.peers_of(topic)
+            else:
+                targets = router.mesh(topic)
+            behind = targets & self.congested
+            if not behind:
+                return
+            now = trio.current_time()
+            until = max(self._links[peer].patience_ends for peer in behind)
+            if until <= now:
+                lowest = params.score.publish_threshold
+                if any(router.score(peer, now) >= lowest for peer in targets - behind):
+                    return
+                if deadline is None:
+                    deadline = now + self._options.publish_wait_s
+                if deadline <= now:
+                    return
+                until = deadline
+            self._counters.publish_waits += 1
+            with trio.move_on_at(until):
+                await self._room.park()
 
     def _relieved(self, peer: PeerId) -> None:
         if peer in self.congested:
@@ -229,7 +243,7 @@ class RelayPeers:
             stream.reset()
             return
         scope = trio.CancelScope()  # the task is the network's, so relay must end it by itself
-        self._readers.add(scope)
+        self._readers[scope] = peer
         try:
             with scope:
                 await self._read(stream, peer)
@@ -242,7 +256,10 @@ class RelayPeers:
         except NetworkError as error:
             logger.debug("relay stream ended peer=%s error=%s", peer.short(), error)
         finally:
-            self._readers.discard(scope)
+            del self._readers[scope]
+            link = self._links.get(peer)
+            if link is not None and link.leaving and peer not in self._readers.values():
+                self._forget(peer)
 
     async def _read(self, stream: Stream, peer: PeerId) -> None:
         decoder = FrameDecoder(self._options.max_frame_size)

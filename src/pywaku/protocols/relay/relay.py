@@ -167,9 +167,9 @@ class Relay:
         """Publish a message as it is, whether the topic is joined or not; says how many peers took it.
 
         Raises `MessageRefused` if the message breaks a rule (peers would reject it), `InvalidTopic`, and
-        `NodeClosed`. While the outboxes of all peers that the message would go to are well filled, it waits
-        until one has room, for `RelayOptions.publish_wait_s` at most. Not every call is a checkpoint, but one
-        in 64 is, so that a loop of publishes leaves room for others.
+        `NodeClosed`. It waits a moment for a peer whose outbox has filled up (`slow_peer_grace_s`), and
+        longer (`publish_wait_s`) where that is so of all peers that the message would go to. Not every call
+        is a checkpoint, but one in 64 is, so that a loop of publishes leaves room for others.
         """
         if self._closed:
             raise NodeClosed("relay is closed")
