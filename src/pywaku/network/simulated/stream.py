@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 256 * 1024  # bytes under way and unread, per direction: the initial window of yamux
 _CREDIT: Final = WINDOW // 2  # bytes read before the sender hears of it
+_PART: Final = 64 * 1024  # larger writes travel in parts, so that bandwidth is used while credit comes back
 _HEADER: Final = 12  # of a muxer's frame
 
 
@@ -114,9 +115,9 @@ class SimulatedStream:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_writable()
         size = len(data)
-        if not size:
+        if not size or self._swallowed():
             return
-        if size <= self._window and not self._sending:
+        if size <= self._window and size <= _PART and not self._sending:
             self._window -= size
             self._transmit(data)
             return
@@ -130,7 +131,7 @@ class SimulatedStream:
                 while not self._window:
                     await self._writers.park()
                     self._check_writable()
-                part = data[sent : sent + self._window]
+                part = data[sent : sent + min(self._window, _PART)]
                 sent += len(part)
                 self._window -= len(part)
                 self._transmit(part)
@@ -239,13 +240,14 @@ class SimulatedStream:
     # Inside.
 
     def _transmit(self, data: bytes) -> None:
-        endpoint = self._endpoint
-        profile = endpoint.outgoing.profile
-        if profile.write_loss and profile.swallows(self.protocol, endpoint.host.world.rng):
-            self._window += len(data)
-            endpoint.host.world.counters.writes_swallowed += 1
-        else:
-            endpoint.outgoing.send(_HEADER + len(data), self.deliver_data, data)
+        self._endpoint.outgoing.send(_HEADER + len(data), self.deliver_data, data)
+
+    def _swallowed(self) -> bool:
+        profile, world = self._endpoint.outgoing.profile, self._endpoint.host.world
+        if profile.write_loss and profile.swallows(self.protocol, world.rng):
+            world.counters.writes_swallowed += 1
+            return True
+        return False
 
     def _take(self) -> bytes:
         chunks = self._chunks
