@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from pywaku.errors import NetworkError, ProtocolNotSupported
+from pywaku.errors import NetworkError, NodeClosed, ProtocolNotSupported
 from pywaku.ids import PeerId
 from pywaku.network.port import Network, PeerConnected, PeerEvent, PeerIdentified, Stream
 from pywaku.tasks import open_service_nursery
@@ -123,6 +123,8 @@ class Liveness:
                 try:
                     with trio.fail_after(self._timeout):
                         stream = await self._ping(peer, stream)
+                except NodeClosed:
+                    return
                 except ProtocolNotSupported:
                     watch.speaks_ping, stream = False, None
                     continue
