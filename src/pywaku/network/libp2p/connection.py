@@ -54,8 +54,6 @@ class Connection:
         self.muxer: Muxer = upgraded.muxer
         self.ended = trio.Event()
         self.reason = ""
-        self.negotiating = 0
-        """Inbound streams that have not agreed on a protocol yet; counted by the host."""
         self._pipe = upgraded.pipe
         self._cipher = upgraded.cipher
         self._early = upgraded.leftover
@@ -113,20 +111,23 @@ class Connection:
         self.muxer.consumed(stream_id, count)
         if self.muxer.queued_bytes:
             self.wake_writer()
+        self._room_for_streams()
 
     def close_write(self, stream: MuxedStream) -> None:
         """Nothing more will be sent on the stream."""
         self.muxer.close_write(stream.stream_id)
         if stream.over:
             self._forget(stream.stream_id)
+        self._room_for_streams()
         self.wake_writer()
 
     def discard(self, stream: MuxedStream) -> None:
         """The stream is read no more; it goes away when the peer closes its side, or after a while."""
+        self.muxer.discard(stream.stream_id)  # also where both sides are done: unread bytes count until then
         if stream.stream_id in self._streams:
-            self.muxer.discard(stream.stream_id)
             self._lingering[stream.stream_id] = trio.current_time() + self._limits.linger_s
-            self.wake_writer()
+        self._room_for_streams()
+        self.wake_writer()
 
     def reset(self, stream: MuxedStream) -> None:
         """Abandon the stream."""
@@ -159,6 +160,8 @@ class Connection:
                 if not chunks:
                     self._queue_space.unpark_all()
                     await self._writer_idle.park()
+                    # One more turn for the others: what they add leaves in the same write.
+                    await trio.lowlevel.checkpoint()
                     continue
                 data = self._cipher.encrypt(chunks)
                 self._writing_since = trio.current_time()
@@ -231,8 +234,7 @@ class Connection:
                 case SessionEnded(reason, _):
                     self._set_reason(reason)
                     return False
-        if self._stream_ended:
-            self._stream_ended.unpark_all()
+        self._room_for_streams()
         return True
 
     # Ending.
@@ -268,7 +270,12 @@ class Connection:
     def _forget(self, stream_id: StreamId) -> None:
         self._streams.pop(stream_id, None)
         self._lingering.pop(stream_id, None)
-        self._stream_ended.unpark_all()
+        self._room_for_streams()
+
+    def _room_for_streams(self) -> None:
+        """Whoever waits to open a stream may try again: the muxer may have forgotten one."""
+        if self._stream_ended:
+            self._stream_ended.unpark_all()
 
     def _finish(self, reason: str) -> None:
         self._set_reason(reason)

@@ -260,10 +260,10 @@ class Libp2pNetwork:
         known = self._connections.setdefault(peer, [])
         first = not known
         try:
-            if (
-                self._closed
-                or peer == self._peer_id
-                or len(known) >= self._limits.max_connections_per_peer
+            if self._closed or peer == self._peer_id:
+                connection.abandon("the peer is this node itself" if peer == self._peer_id else "closed")
+            elif (
+                len(known) >= self._limits.max_connections_per_peer
                 or self.connection_count >= self._limits.max_connections
             ):
                 connection.abandon("too many connections")
@@ -284,20 +284,13 @@ class Libp2pNetwork:
                     self._tell(PeerDisconnected(peer, connection.reason))
 
     def _inbound_stream(self, stream: MuxedStream) -> None:
-        if stream.connection.negotiating >= self._limits.max_pending_streams:
-            stream.reset()
-            return
-        stream.connection.negotiating += 1
         self._nursery.start_soon(self._answer, stream)
 
     async def _answer(self, stream: MuxedStream) -> None:
         """Agree on a protocol with the peer and run its handler. Nothing raises out of here."""
         try:
-            try:
-                with trio.fail_after(self._limits.negotiation_timeout_s):
-                    protocol = await agree_inbound(stream, self._handlers.keys())
-            finally:
-                stream.connection.negotiating -= 1
+            with trio.fail_after(self._limits.negotiation_timeout_s):
+                protocol = await agree_inbound(stream, self._handlers.keys())
             entry = self._handlers.get(protocol)
             key = (stream.peer, protocol)
             count = self._serving.get(key, 0)
@@ -390,7 +383,7 @@ class Libp2pNetwork:
             on_stream=self._inbound_stream,
         )
         await self._nursery.start(self._carry, connection)
-        if connection.ended.is_set():
+        if connection.reason:  # it was not taken on
             raise DialError(f"{address}: {connection.reason}")
         return connection.peer
 

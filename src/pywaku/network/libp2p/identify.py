@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from pywaku.errors import DecodeError, NetworkError
+from pywaku.errors import DecodeError, WakuError
 from pywaku.ids import PeerId
 from pywaku.keys import PublicKey
 from pywaku.network.port import Stream
@@ -75,7 +75,7 @@ class Identify:
                     await stream.send(b"")
                     await stream.close_write()
                     await self._learn(stream)
-        except (NetworkError, DecodeError, trio.TooSlowError) as error:
+        except (WakuError, trio.TooSlowError) as error:
             logger.debug("identify failed: peer=%s %s", peer.short(), error)
 
     async def _take_push(self, stream: Stream) -> None:
@@ -115,5 +115,5 @@ class Identify:
                     await stream.send(self._message(peer))
                     await stream.close_write()
                     await stream.receive()  # the peer closes when it has read
-        except (NetworkError, DecodeError, trio.TooSlowError) as error:
+        except (WakuError, trio.TooSlowError) as error:
             logger.debug("identify push failed: peer=%s %s", peer.short(), error)

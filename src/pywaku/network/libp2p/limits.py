@@ -18,8 +18,6 @@ class HostLimits:
     """Connections with one peer at a time (simultaneous dials, reconnections); those beyond are closed."""
     max_pending_inbound: int = 128
     """Inbound connections that have not finished the handshake; with one more the oldest is closed."""
-    max_pending_streams: int = 64
-    """Inbound streams of one connection that have not agreed on a protocol; those beyond are reset."""
     handshake_timeout_s: float = 10.0
     """From the first byte to a connection that can carry streams."""
     negotiation_timeout_s: float = 10.0
@@ -39,7 +37,6 @@ class HostLimits:
             "max_connections",
             "max_connections_per_peer",
             "max_pending_inbound",
-            "max_pending_streams",
         ):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} is at least 1, not {getattr(self, name)}")

@@ -39,7 +39,7 @@ async def _agree(stream: MuxedStream, core: Dialer | Listener) -> str:
     while True:
         output = core.take_output()
         if output:
-            await stream.send(output)
+            stream.queue(output)
         if core.agreed is not None:
             stream.put_back(core.leftover)
             return core.agreed

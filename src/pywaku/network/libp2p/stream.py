@@ -97,6 +97,13 @@ class MuxedStream:
         self._negotiation = negotiation
         self._preface = preface
 
+    def queue(self, data: bytes) -> None:
+        """Queue a few bytes of a negotiation without giving way to other tasks."""
+        self._check_writable()
+        if self.connection.muxer.send(self.stream_id, data) < len(data):
+            raise StreamReset("no room for a negotiation")
+        self.connection.wake_writer()
+
     def put_back(self, data: bytes) -> None:
         """Return bytes that a negotiation took too many: they are what is received next."""
         self._returned = data
@@ -131,8 +138,9 @@ class MuxedStream:
 
     async def receive(self) -> bytes:
         if self._returned:
+            # No checkpoint, once in a stream's life: a handler that answers at once answers in the same write
+            # as the agreement on its protocol.
             data, self._returned = self._returned, b""
-            await trio.lowlevel.checkpoint()
             return data
         while True:
             if self._chunks:
