@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import trio
 
@@ -14,19 +14,26 @@ from pywaku.errors import InvalidInput
 from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
 from pywaku.protocols.relay.counters import RelayCounters
+from pywaku.protocols.relay.hashed import HashedMessage
 
 logger = logging.getLogger(__name__)
 
 _CHECKPOINT_EVERY: Final = 32  # a consumer that never waits lets others run after as many messages
 
 
-class ReceivedMessage(NamedTuple):
+class ReceivedMessage(HashedMessage):
     """A message that arrived, or was published here (then `peer` is this node's own id)."""
 
-    pubsub_topic: str
-    message: WakuMessage
-    message_hash: bytes
-    peer: PeerId
+    __slots__ = ("peer",)
+
+    def __init__(self, pubsub_topic: str, message: WakuMessage, peer: PeerId) -> None:
+        self.pubsub_topic = pubsub_topic
+        self.message = message
+        self.peer = peer
+        self._hash = None
+
+    def __repr__(self) -> str:
+        return f"ReceivedMessage({self.pubsub_topic!r}, {self.message_hash.hex()}, {self.peer.short()})"
 
 
 Sink = Callable[[ReceivedMessage], None]

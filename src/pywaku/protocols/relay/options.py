@@ -8,6 +8,8 @@ from typing import Final
 
 from pywaku.errors import InvalidInput
 from pywaku.ids import PeerId
+from pywaku.message import WakuMessage
+from pywaku.protocols.relay.hashed import HashedMessage
 from pywaku.protocols.relay.outbox import OutboxLimits
 from pywaku.protocols.relay.validation import Validator
 from pywaku.wire.multiaddr import Multiaddr
@@ -83,19 +85,35 @@ class RelayOptions:
                 raise InvalidInput(f"{entry.name} is not negative")
 
 
-@dataclass(frozen=True, slots=True)
-class PublishOutcome:
+class PublishOutcome(HashedMessage):
     """What became of a message given to `publish`.
 
     `peers` is how many peers' outboxes took it; with 0 it reached nobody yet (it is still remembered, and
     gossiped to peers that come within a few heartbeats). `duplicate`: it had been seen before, so nothing
-    was sent.
+    was sent. `message_id` is what the router calls it.
     """
 
-    message_hash: bytes
-    message_id: bytes
-    peers: int
-    duplicate: bool = False
+    __slots__ = ("duplicate", "message_id", "peers")
+
+    def __init__(
+        self,
+        pubsub_topic: str,
+        message: WakuMessage,
+        message_id: bytes,
+        peers: int,
+        *,
+        duplicate: bool = False,
+    ) -> None:
+        super().__init__(pubsub_topic, message)
+        self.message_id = message_id
+        self.peers = peers
+        self.duplicate = duplicate
+
+    def __repr__(self) -> str:
+        return (
+            f"PublishOutcome(message_hash={self.message_hash.hex()}, peers={self.peers}, "
+            f"duplicate={self.duplicate})"
+        )
 
 
 class MessageRefused(InvalidInput):

@@ -14,7 +14,7 @@ import trio
 from pywaku.errors import InvalidTopic, NodeClosed
 from pywaku.gossip import Candidate, Gossip, GossipParams, Verdict
 from pywaku.ids import PeerId
-from pywaku.message import WakuMessage, message_hash
+from pywaku.message import WakuMessage
 from pywaku.network.port import Network
 from pywaku.protocols.relay.bandwidth import FreeBandwidth
 from pywaku.protocols.relay.counters import RelayCounters
@@ -178,31 +178,33 @@ class Relay:
         if self._published % _PUBLISH_CHECKPOINT_EVERY == 0:
             await trio.lowlevel.checkpoint()
         data = encode_message(message)
-        await self._require_valid(pubsub_topic, message, len(data))
+        now = trio.current_time()
+        outcome: Refusal | Pending | None
+        if self._validation.fits(len(data)):
+            outcome = self._validation.judge(pubsub_topic, message, self._network.peer_id, now)
+        else:
+            outcome = self._validation.too_large(len(data))
+        if outcome is not None:
+            await self._require_accepted(outcome, len(data))
         if self._peers.congested:
             await self._peers.wait_for_room(pubsub_topic, self._params)
-        now = trio.current_time()
+            now = trio.current_time()
         published = self._router.publish(pubsub_topic, data, now)
-        digest = message_hash(pubsub_topic, message)
         if published.duplicate:
-            return PublishOutcome(digest, published.message_id, 0, duplicate=True)
+            return PublishOutcome(pubsub_topic, message, published.message_id, 0, duplicate=True)
         self.counters.published += 1
         if self._bandwidth is not None:
             self._bandwidth.carried(pubsub_topic, len(data), now)
         # Nothing else is outgoing at this point: whatever feeds the router flushes before it lets others run.
         count = self._peers.flush()
         if self._options.deliver_own and self._delivery.wanted(pubsub_topic):
-            self._delivery.hand_out(ReceivedMessage(pubsub_topic, message, digest, self._network.peer_id))
+            self._delivery.hand_out(ReceivedMessage(pubsub_topic, message, self._network.peer_id))
             if self._delivery.pressed:
                 await self._delivery.wait_for_room(self._options.delivery_wait_s)
-        return PublishOutcome(digest, published.message_id, count)
+        return PublishOutcome(pubsub_topic, message, published.message_id, count)
 
-    async def _require_valid(self, topic: str, message: WakuMessage, size: int) -> None:
-        validation = self._validation
-        refusal = validation.too_large(size) if not validation.fits(size) else None
-        if refusal is None:
-            outcome = validation.judge(topic, message, self._network.peer_id, trio.current_time())
-            refusal = await validation.settle(outcome) if isinstance(outcome, Pending) else outcome
+    async def _require_accepted(self, outcome: Refusal | Pending, size: int) -> None:
+        refusal = await self._validation.settle(outcome) if isinstance(outcome, Pending) else outcome
         if refusal is not None:
             self.counters.refused_own += 1
             raise MessageRefused(refusal.reason, refusal.explanation, size=size)
@@ -294,7 +296,7 @@ class Relay:
         if self._bandwidth is not None:
             self._bandwidth.carried(topic, len(data), now)
         if self._delivery.wanted(topic):
-            self._delivery.hand_out(ReceivedMessage(topic, message, message_hash(topic, message), peer))
+            self._delivery.hand_out(ReceivedMessage(topic, message, peer))
 
     def _refuse(self, candidate: Candidate, refusal: Refusal, now: float) -> None:
         self._router.validated(candidate.message_id, refusal.verdict, now)
