@@ -2,7 +2,7 @@
 
 from pywaku.gossip.params import GossipParams, ScoreParams, TopicScoreParams
 from pywaku.gossip.router import Gossip
-from pywaku.gossip.types import Candidate, Counters, Outgoing, Published, Verdict, Wish
+from pywaku.gossip.types import Candidate, Counters, Outgoing, Published, Sizes, Verdict, Wish
 
 __all__ = [
     "Candidate",
@@ -12,6 +12,7 @@ __all__ = [
     "Outgoing",
     "Published",
     "ScoreParams",
+    "Sizes",
     "TopicScoreParams",
     "Verdict",
     "Wish",

@@ -70,7 +70,7 @@ def unsubscribe_peer(state: RouterState, peer: PeerState, name: str, now: float)
 
 
 def _handle_graft(state: RouterState, peer: PeerState, names: Sequence[str], now: float) -> None:
-    for name in names[: _allowance(state, peer, len(names))]:
+    for name in dict.fromkeys(names[: _allowance(state, peer, len(names))]):
         topic = state.joined.get(name)
         # A GRAFT for an unknown topic is ignored (v1.1, "Spam Protection Measures"). One without a
         # subscription before it stands for the subscription too: nobody grafts a topic they are not in.

@@ -167,9 +167,6 @@ def fill_fanout(state: RouterState, topic: TopicState) -> None:
 
 def _gossip(state: RouterState, topic: TopicState, eager: dict[PeerId, PeerState]) -> None:
     """Tell some of the others which messages there are (v1.1, "Adaptive Gossip Dissemination")."""
-    message_ids = state.cache.gossip_ids(topic.name)
-    if not message_ids:
-        return
     params = state.params
     lowest = params.score.gossip_threshold
     peers = [
@@ -177,15 +174,23 @@ def _gossip(state: RouterState, topic: TopicState, eager: dict[PeerId, PeerState
         for peer in topic.peers.values()
         if peer.id not in eager and not peer.direct and peer.score.value >= lowest
     ]
+    if not peers:
+        return
+    message_ids = state.cache.gossip_ids(topic.name)
+    if not message_ids:
+        return
     count = max(params.d_lazy, int(params.gossip_factor * len(peers)))
-    everything = IHave(topic.name, tuple(message_ids[: params.max_ihave_ids]))
+    everything = IHave(topic.name, tuple(message_ids)) if len(message_ids) <= params.max_ihave_ids else None
     for peer in state.choose(peers, count):
         room = params.max_ihave_ids - peer.ihave_ids_sent
         if room <= 0:
             continue
-        if len(message_ids) <= room:
+        if everything is not None and len(message_ids) <= room:
             ihave = everything
         else:  # each peer hears of others, so that together they hear of all
-            ihave = IHave(topic.name, tuple(state.rng.sample(message_ids, room)))
+            start = state.rng.randrange(len(message_ids))
+            some = message_ids[start : start + room]
+            some += message_ids[: min(start, room - len(some))]
+            ihave = IHave(topic.name, tuple(some))
         peer.ihave_ids_sent += len(ihave.message_ids)
         state.control_of(peer).ihave.append(ihave)

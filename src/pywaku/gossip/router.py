@@ -13,10 +13,10 @@ from hashlib import sha256
 
 from pywaku.gossip.control import handle_control, handle_subscriptions, unsubscribe_peer
 from pywaku.gossip.heartbeat import beat, fill_fanout
+from pywaku.gossip.messages import MessageFlow
 from pywaku.gossip.params import GossipParams
-from pywaku.gossip.pending import PendingMessage, Verdicts
-from pywaku.gossip.state import MAX_IDONTWANT_IDS, PeerState, RouterState, TopicState
-from pywaku.gossip.types import Candidate, Counters, Outgoing, Published, Verdict, Wish
+from pywaku.gossip.state import PeerState, RouterState, TopicState
+from pywaku.gossip.types import Candidate, Counters, Outgoing, Published, Sizes, Verdict, Wish
 from pywaku.ids import PeerId
 from pywaku.wire.relay import Rpc, Subscription, encode_publish
 
@@ -37,7 +37,7 @@ class Gossip:
     ) -> None:
         self._params = params
         self._state = RouterState(params, rng, direct_peers)
-        self._verdicts = Verdicts(params)
+        self._messages = MessageFlow(self._state)
 
     @property
     def params(self) -> GossipParams:
@@ -65,6 +65,23 @@ class Gossip:
             backoffs_evicted=state.backoffs.evicted,
             promises_evicted=state.promises.evicted,
             scores_evicted=state.scores.evicted,
+        )
+
+    def sizes(self) -> Sizes:
+        """How full the tables are."""
+        state = self._state
+        pending, pending_bytes = self._messages.sizes
+        return Sizes(
+            peers=len(state.peers),
+            topics=len(state.topics),
+            seen=len(state.seen),
+            cached=len(state.cache),
+            cached_bytes=state.cache.size,
+            pending=pending,
+            pending_bytes=pending_bytes,
+            backoffs=state.backoffs.count,
+            requests=len(state.promises),
+            retained_scores=state.scores.retained,
         )
 
     # peers
@@ -197,77 +214,10 @@ class Gossip:
                 return []
         if rpc.subscriptions:
             handle_subscriptions(state, sender, rpc.subscriptions, now)
-        candidates: list[Candidate] = []
-        if rpc.publish:
-            joined = state.joined
-            seen = state.seen.ids
-            for name, data, signed in rpc.publish:
-                topic = joined.get(name)
-                if topic is None:
-                    state.counters.unjoined += 1
-                    sender.waste += 1
-                    continue
-                if signed:
-                    state.counters.signed_refused += 1
-                    sender.waste += 1
-                    sender.score.delivered_invalid(name, now)
-                    continue
-                message_id = sha256(data).digest()
-                if message_id in seen:
-                    self._duplicate(message_id, topic, sender, now)
-                elif self._take_in(message_id, topic, data, sender, now):
-                    candidates.append(Candidate(message_id, name, data, peer))
+        candidates = self._messages.receive(sender, rpc.publish, now) if rpc.publish else []
         if rpc.ihave or rpc.iwant or rpc.graft or rpc.prune or rpc.idontwant:
             handle_control(state, sender, rpc, now)
         return candidates
-
-    def _take_in(
-        self, message_id: bytes, topic: TopicState, data: bytes, sender: PeerState, now: float
-    ) -> bool:
-        state = self._state
-        if not self._verdicts.has_room(len(data)):
-            state.counters.pending_full += 1  # not seen, so that it may come again
-            return False
-        # Seen before it is validated, so that no duplicate is ever validated again.
-        state.seen.add(message_id, now)
-        state.counters.received += 1
-        state.fresh += 1
-        self._verdicts.add(message_id, PendingMessage(topic, data, sender, now))
-        asked = state.promises.arrived(message_id)
-        if len(data) >= self._params.idontwant_threshold_bytes:
-            self._say_dont_want(message_id, topic, sender, asked)
-        return True
-
-    def _say_dont_want(
-        self, message_id: bytes, topic: TopicState, sender: PeerState, asked: list[PeerId] | None
-    ) -> None:
-        """Tell the mesh, and whom we have asked for the message, that we have it (v1.2)."""
-        state = self._state
-        receivers = list(topic.mesh.values())
-        for peer_id in asked or ():
-            peer = state.peers.get(peer_id)
-            if peer is not None and peer_id not in topic.mesh:
-                receivers.append(peer)
-        for peer in receivers:
-            if peer is not sender and len(peer.idontwant) < MAX_IDONTWANT_IDS:
-                peer.idontwant.append(message_id)
-                peer.has_control = True
-                state.dirty[peer.id] = peer
-                state.counters.idontwant_sent += 1
-
-    def _duplicate(self, message_id: bytes, topic: TopicState, sender: PeerState, now: float) -> None:
-        state = self._state
-        state.counters.duplicates += 1
-        sender.waste += 1
-        pending = self._verdicts.pending.get(message_id)
-        if pending is not None:
-            state.counters.duplicates_while_pending += 1
-            if sender not in pending.senders:
-                pending.senders.append(sender)
-        elif message_id in self._verdicts.rejected.ids:
-            sender.score.delivered_invalid(topic.name, now)
-        else:
-            self._verdicts.late_duplicate(message_id, sender, now)
 
     def _ignore_flood(self, sender: PeerState, now: float) -> None:
         self._state.counters.flooded += 1
@@ -280,49 +230,14 @@ class Gossip:
 
         Returns whether to deliver it: it was pending, is accepted, and its topic is still joined.
         """
-        state = self._state
-        message = self._verdicts.take(message_id)
-        if message is None or not message.topic.joined:
-            return False
-        topic = message.topic
-        if verdict is Verdict.REJECT:
-            state.counters.rejected += 1
-            self._verdicts.rejected.add(message_id, now)
-            for sender in message.senders:
-                sender.score.delivered_invalid(topic.name, now)
-            return False
-        if verdict is Verdict.IGNORE:
-            state.counters.ignored += 1
-            return False
-        state.counters.accepted += 1
-        message.senders[0].score.delivered_first(topic.name)
-        self._verdicts.accepted(message_id, message, now)
-        part = encode_publish(topic.name, message.data)
-        state.cache.put(message_id, topic.name, part)
-        self._forward(message_id, part, message)
-        return True
-
-    def _forward(self, message_id: bytes, part: bytes, message: PendingMessage) -> None:
-        """To the mesh and the direct peers, but to nobody who has sent it or does not want it."""
-        state = self._state
-        senders = message.senders
-        topic = message.topic
-        receivers = [*topic.mesh.values(), *topic.direct.values()] if topic.direct else topic.mesh.values()
-        for peer in receivers:
-            if peer in senders:
-                continue
-            if peer.dont_want and message_id in peer.dont_want:
-                state.counters.idontwant_saved += 1
-                continue
-            state.send(peer, message_id, part)
-            state.counters.forwarded += 1
+        return self._messages.validated(message_id, verdict, now)
 
     # time and output
 
     def heartbeat(self, now: float) -> None:
         """Maintain the meshes and gossip; due every `params.heartbeat_interval_s`."""
         beat(self._state, now)
-        self._state.counters.pending_expired += self._verdicts.expire(now)
+        self._state.counters.pending_expired += self._messages.expire(now)
 
     def take_outgoing(self) -> dict[PeerId, Outgoing]:
         """All that is to be sent and was not taken before, by peer."""

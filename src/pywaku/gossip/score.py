@@ -226,15 +226,19 @@ class ScoreBoard:
         score.recompute(now)
         if not (score.topics or score.behaviour or score.application):
             return  # like a peer never met
-        score.expires = now + self._params.retain_score_s
-        self._retained[peer] = score
-        if len(self._retained) > self._params.max_retained_scores:
-            del self._retained[next(iter(self._retained))]
-            self.evicted += 1
+        self._retain(peer, score, now)
 
     def find(self, peer: PeerId) -> PeerScore | None:
         """The score of a peer that is or was connected."""
         return self.connected.get(peer) or self._retained.get(peer)
+
+    def current(self, peer: PeerId, former: PeerScore, now: float) -> PeerScore:
+        """The score of a peer that had `former`: going away does not save it from a late verdict."""
+        score = self.find(peer)
+        if score is None:
+            score = former
+            self._retain(peer, score, now)
+        return score
 
     def decay(self, now: float) -> None:
         """Once per decay interval: let all counters fade, and forget what was retained long enough."""
@@ -248,6 +252,13 @@ class ScoreBoard:
         over = [peer for peer, score in self._retained.items() if score.expires <= now]
         for peer in over:
             del self._retained[peer]
+
+    def _retain(self, peer: PeerId, score: PeerScore, now: float) -> None:
+        score.expires = now + self._params.retain_score_s
+        self._retained[peer] = score
+        if len(self._retained) > self._params.max_retained_scores:
+            del self._retained[next(iter(self._retained))]
+            self.evicted += 1
 
     def _colocated_at(self, address: str | None) -> str | None:
         """The address in one form, or None where any number of peers may live together."""

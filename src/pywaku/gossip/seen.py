@@ -18,8 +18,8 @@ class SeenCache:
         self.evicted = 0
         self._ttl_s = ttl_s
         self._limit = limit
-        self._buckets: deque[tuple[float, list[bytes]]] = deque()
-        self._newest: list[bytes] = []
+        self._buckets: deque[tuple[float, deque[bytes]]] = deque()
+        self._newest: deque[bytes] = deque()
         self._newest_until = float("-inf")
 
     def __contains__(self, message_id: bytes) -> bool:
@@ -31,10 +31,10 @@ class SeenCache:
     def add(self, message_id: bytes, now: float) -> None:
         """Note an id that is not in `ids`."""
         if now >= self._newest_until:
-            self._newest = []
+            self._newest = deque()
             self._newest_until = now + 1.0
             self._buckets.append((self._newest_until + self._ttl_s, self._newest))
-        elif len(self.ids) >= self._limit:
+        if len(self.ids) >= self._limit:
             self._evict()
         self._newest.append(message_id)
         self.ids.add(message_id)
@@ -47,5 +47,5 @@ class SeenCache:
     def _evict(self) -> None:
         while not self._buckets[0][1]:
             self._buckets.popleft()
-        self.ids.discard(self._buckets[0][1].pop())
+        self.ids.discard(self._buckets[0][1].popleft())
         self.evicted += 1

@@ -58,6 +58,21 @@ class Wish(NamedTuple):
     signed_record: bytes
 
 
+class Sizes(NamedTuple):
+    """How full the tables of a router are."""
+
+    peers: int
+    topics: int
+    seen: int
+    cached: int
+    cached_bytes: int
+    pending: int
+    pending_bytes: int
+    backoffs: int
+    requests: int
+    retained_scores: int
+
+
 @dataclass(slots=True)
 class Counters:
     """What a router has done, and what its bounds have cut, since it exists."""
