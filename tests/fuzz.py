@@ -67,7 +67,7 @@ def samples(decoder: Decoder, seed: int) -> list[bytes]:
         database=None,
         deadline=None,
         phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     @hypothesis.given(decoder.encodings)
     def collect(encoding: bytes) -> None:

@@ -12,8 +12,9 @@ from pywaku.errors import InvalidInput
 MAX_META_SIZE: Final = 64
 """Bytes that `meta` may have (14/WAKU2-MESSAGE, Message Attributes)."""
 
-_TIMESTAMPS: Final = range(-(1 << 63), 1 << 63)
-_VERSIONS: Final = range(1 << 32)
+_LARGEST_VERSION: Final = (1 << 32) - 1
+_EARLIEST: Final = -(1 << 63)
+_LATEST: Final = (1 << 63) - 1
 _pack_timestamp: Final = Struct(">q").pack
 _NO_TIMESTAMP: Final = bytes(8)
 
@@ -47,10 +48,10 @@ class WakuMessage:
             if len(self.meta) > MAX_META_SIZE:
                 raise InvalidInput(f"meta has at most {MAX_META_SIZE} bytes, not {len(self.meta)}")
         if self.version is not None:
-            _require_int("version", self.version, _VERSIONS)
+            _require_int("version", self.version, 0, _LARGEST_VERSION)
         timestamp = self.timestamp_ns
-        if timestamp is not None and (type(timestamp) is not int or timestamp not in _TIMESTAMPS):
-            _require_int("timestamp_ns", timestamp, _TIMESTAMPS)
+        if timestamp is not None and not (type(timestamp) is int and _EARLIEST <= timestamp <= _LATEST):
+            _require_int("timestamp_ns", timestamp, _EARLIEST, _LATEST)
         if self.rate_limit_proof is not None:
             _require_bytes("rate_limit_proof", self.rate_limit_proof)
         if self.ephemeral is not None and type(self.ephemeral) is not bool:
@@ -84,11 +85,11 @@ def _require_bytes(name: str, value: object) -> None:
         raise InvalidInput(f"{name} is bytes, not {type(value).__name__}")
 
 
-def _require_int(name: str, value: object, allowed: range) -> None:
+def _require_int(name: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidInput(f"{name} is an int, not {type(value).__name__}")
-    if value not in allowed:
-        raise InvalidInput(f"{name} is {allowed.start} to {allowed.stop - 1}, not {value}")
+    if not least <= value <= most:
+        raise InvalidInput(f"{name} is {least} to {most}, not {value}")
 
 
 def _require_topic(value: object) -> None:

@@ -19,19 +19,20 @@ class FrameDecoder:
     decoder refuses everything.
     """
 
-    __slots__ = ("_body", "_error", "_length", "_max_size", "_missing")
+    __slots__ = ("_body", "_error", "_length", "_length_size", "_max_size", "_missing")
 
     def __init__(self, max_size: int) -> None:
         self._max_size = max_size
         self._length = b""  # of the next frame, as far as it has arrived
         self._body = bytearray()  # of the frame under way, as far as it has arrived
+        self._length_size = 0  # bytes that the length of the frame under way had
         self._missing = 0  # bytes that the frame under way still lacks
         self._error: str | None = None
 
     @property
     def pending(self) -> int:
-        """Bytes held: those of the frame that is not complete yet."""
-        return len(self._length) + len(self._body)
+        """Bytes that have arrived of the frame that is not complete yet; 0 between frames."""
+        return len(self._length) + self._length_size + len(self._body)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes, in order."""
@@ -46,7 +47,7 @@ class FrameDecoder:
                 return frames
             offset = self._missing
             self._body += data[:offset]
-            self._missing = 0
+            self._missing = self._length_size = 0
             frames.append(bytes(self._body))
             self._body = bytearray()
         elif self._length:
@@ -68,12 +69,14 @@ class FrameDecoder:
                     size, start = length
             if size > self._max_size:
                 raise self._refusal(f"a frame of {size} bytes is larger than {self._max_size}")
-            offset = start + size
-            if offset > end:
+            stop = start + size
+            if stop > end:
+                self._length_size = start - offset
                 self._body += data[start:]
-                self._missing = offset - end
+                self._missing = stop - end
                 break
-            frames.append(data[start:offset])
+            frames.append(data[start:stop])
+            offset = stop
         return frames
 
     def finish(self) -> None:
