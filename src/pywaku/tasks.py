@@ -13,8 +13,9 @@ async def open_service_nursery() -> AsyncGenerator[trio.Nursery]:
     """A nursery whose tasks end with the block, and which passes a single error on as it is.
 
     A plain nursery wraps whatever the block raises in an `ExceptionGroup`; the user of an
-    `async with open_node(…)` wrote no nursery and expects the error itself. Several errors at once stay a group.
+    `async with open_node(…)` wrote no nursery and expects the error itself. Several errors stay a group.
     """
+    single: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             try:
@@ -25,6 +26,6 @@ async def open_service_nursery() -> AsyncGenerator[trio.Nursery]:
         errors: list[BaseException] = list(group.exceptions)
         if len(errors) > 1:
             raise
-        error = errors[0]
-        error.__suppress_context__ = True  # the context would be the group
-        raise error
+        single = errors[0]
+    if single is not None:
+        raise single  # out here it does not get the group as its context

@@ -61,11 +61,12 @@ class Node:
         """
         if self.config.shard_count:
             return auto_shard_topic(content_topic, self.config.cluster, self.config.shard_count)
-        if len(self.pubsub_topics) > 1:
+        topic, *others = self.pubsub_topics
+        if others:
             raise InvalidInput(
-                f"{content_topic}: say which of this node's {len(self.pubsub_topics)} static shards is meant"
+                f"{content_topic}: say which of this node's {len(others) + 1} static shards is meant"
             )
-        return self.pubsub_topics[0]
+        return topic
 
     async def connect(self, address: Multiaddr | str) -> PeerId:
         """Connect to a peer. Raises `DialError`."""

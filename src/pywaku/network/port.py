@@ -171,7 +171,9 @@ class Network(Protocol):
         """
         ...
 
-    async def open_stream(self, peer: PeerId, protocols: Sequence[str] | str, *, timeout: float = 10.0) -> Stream:
+    async def open_stream(
+        self, peer: PeerId, protocols: Sequence[str] | str, *, timeout: float = 10.0
+    ) -> Stream:
         """Open a stream with a connected peer under the first of `protocols` that it speaks.
 
         With a single protocol the first `send` may carry the negotiation, so that a peer's refusal shows only

@@ -1,0 +1,169 @@
+"""A node on real sockets: joins a shard, exchanges messages, keeps out of other clusters, leaves nothing behind."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import pywaku
+from pywaku import InvalidInput, ListenError, Node, WakuMessage, open_node
+from tests.support.certificates import write_certificate
+from tests.support.networks import eventually
+
+TOPIC = "/test/1/node/proto"
+LOCAL: dict[str, Any] = {"cluster_id": 42, "shards": [0], "listen_address": "127.0.0.1"}
+
+
+async def in_mesh(*nodes: Node) -> None:
+    """Wait until each node has a mesh on its first shard."""
+    for node in nodes:
+        await eventually(lambda node=node: bool(node.relay.mesh(node.pubsub_topics[0])))
+
+
+async def test_two_nodes_exchange_messages() -> None:
+    async with open_node(**LOCAL) as one, open_node(**LOCAL) as two:
+        await one.connect(two.addresses[0])
+        await in_mesh(one, two)
+        async with one.subscribe() as at_one, two.subscribe(TOPIC) as at_two:
+            outcome = await one.publish(WakuMessage(b"ping", TOPIC))
+            assert outcome.peers == 1
+            received = await anext(at_two)
+            assert received.message.payload == b"ping"
+            assert received.message_hash == outcome.message_hash
+            await two.publish(WakuMessage(b"pong", TOPIC))
+            while (await anext(at_one)).message.payload != b"pong":
+                pass
+
+
+async def test_bootstrap_nodes_are_connected_and_connected_again() -> None:
+    async with open_node(**LOCAL) as one:
+        async with open_node(**LOCAL, bootstrap_nodes=[str(one.addresses[0])]) as two:
+            await eventually(lambda: one.peer_id in two.network.peers)
+            await one.network.disconnect(two.peer_id)
+            await eventually(lambda: one.peer_id not in two.network.peers)
+            await eventually(lambda: one.peer_id in two.network.peers)
+
+
+async def test_a_peer_of_another_cluster_is_disconnected() -> None:
+    other = LOCAL | {"cluster_id": 43}
+    async with open_node(**LOCAL) as one, open_node(**other) as two:
+        await one.connect(two.addresses[0])
+        await eventually(lambda: not one.network.peers and not two.network.peers)
+
+
+async def test_nodes_of_different_shards_of_a_cluster_stay_connected() -> None:
+    async with open_node(**LOCAL) as one, open_node(**(LOCAL | {"shards": [1]})) as two:
+        await one.connect(two.addresses[0])
+        await eventually(lambda: one.metadata.of(two.peer_id) is not None)
+        known = one.metadata.of(two.peer_id)
+        assert known is not None
+        assert (known.cluster_id, known.shards) == (42, (1,))
+        assert two.peer_id in one.network.peers
+
+
+async def test_content_topics_choose_the_shard_with_auto_sharding() -> None:
+    async with open_node(cluster_id=1, num_shards_in_network=8, listen_address="127.0.0.1") as node:
+        assert node.pubsub_topic_of("/myapp/1/mytopic/cbor") == "/waku/2/rs/1/0"
+        assert len(node.pubsub_topics) == 8
+        with pytest.raises(InvalidInput):
+            node.subscribe()
+
+
+async def test_static_shards_are_for_the_application_to_choose() -> None:
+    async with open_node(**(LOCAL | {"shards": [4, 5]})) as node:
+        with pytest.raises(InvalidInput, match="which of this node's 2 static shards"):
+            await node.publish(WakuMessage(b"x", TOPIC))
+        assert (await node.publish(WakuMessage(b"x", TOPIC), shard=5)).peers == 0
+
+
+async def test_a_message_that_is_too_large_is_refused_with_the_limit() -> None:
+    async with open_node(**LOCAL) as node:
+        with pytest.raises(pywaku.MessageRefused, match="153600"):
+            await node.publish(WakuMessage(bytes(153_600), TOPIC))
+
+
+async def test_a_websocket_port_with_a_certificate_speaks_wss(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    async with open_node(
+        **LOCAL, tcp_port=None, websocket_port=0, websocket_secure_cert=cert, websocket_secure_key=key
+    ) as node:
+        (address,) = node.addresses
+        assert address.has("wss")
+
+
+async def test_a_certificate_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="websocket_secure_cert"):
+        async with open_node(
+            **LOCAL,
+            websocket_port=0,
+            websocket_secure_cert=tmp_path / "no.pem",
+            websocket_secure_key=tmp_path / "no.pem",
+        ):
+            pass
+
+
+async def test_a_port_that_is_taken_is_an_error() -> None:
+    async with open_node(**LOCAL) as node:
+        port = int(node.addresses[0].get("tcp") or 0)
+        with pytest.raises(ListenError, match="in use"):
+            async with open_node(**LOCAL, tcp_port=port):
+                pass
+
+
+async def test_a_node_takes_a_config_or_properties() -> None:
+    with pytest.raises(InvalidInput):
+        async with open_node(pywaku.NodeConfig(cluster_id=42), cluster_id=42):
+            pass
+
+
+async def test_joins_and_leaves_are_logged_without_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with open_node(**LOCAL) as one:
+        async with open_node(**LOCAL) as two:
+            await one.connect(two.addresses[0])
+            await in_mesh(one, two)
+        await eventually(lambda: not one.network.peers)
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(text.startswith(f"peer joined: peer={two.peer_id}") for text in messages)
+    assert any(text.startswith(f"peer left: peer={two.peer_id}") for text in messages)
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+async def test_closing_a_node_leaves_no_task() -> None:
+    before = trio.lowlevel.current_statistics().tasks_living
+    async with open_node(**LOCAL) as one, open_node(**LOCAL, websocket_port=0) as two:
+        await one.connect(two.addresses[0])
+        await in_mesh(one, two)
+    assert trio.lowlevel.current_statistics().tasks_living == before
+
+
+async def test_fourteen_fully_connected_hosts_with_scoring_on_all_hear_everything() -> None:
+    """On one machine all peers share an address, and a hasty network judges honest nodes: neither may isolate."""
+    count, messages = 14, 5
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(open_node(**LOCAL, seed=number)) for number in range(count)]
+        for index, node in enumerate(nodes):
+            for other in nodes[:index]:
+                await node.connect(other.addresses[0])
+        await in_mesh(*nodes)
+        await trio.sleep(5)  # "from second 5 on": this proof is about real time and real sockets
+        heard: list[set[bytes]] = [set() for _ in nodes]
+        for node, texts in zip(nodes, heard, strict=True):
+            node.relay.subscribe_callback(
+                node.pubsub_topics[0], lambda received, texts=texts: texts.add(received.message.payload)
+            )
+        for round_ in range(messages):
+            for index, node in enumerate(nodes):
+                await node.publish(WakuMessage(f"{index}/{round_}".encode(), TOPIC))
+        await eventually(lambda: all(len(texts) == count * messages for texts in heard))
+        now = trio.current_time()
+        for node in nodes:
+            assert all(
+                node.relay.router.score(other.peer_id, now) >= 0 for other in nodes if other is not node
+            )
+            assert node.relay.mesh(node.pubsub_topics[0])
