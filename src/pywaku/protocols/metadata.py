@@ -13,10 +13,10 @@ import trio
 
 from pywaku.errors import DecodeError, InvalidInput, NetworkError, NodeClosed
 from pywaku.ids import PeerId
+from pywaku.network.frames import FrameReader, request, write_frame
 from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, PeerIdentified, Stream
 from pywaku.tasks import open_service_nursery
 from pywaku.wire import metadata as wire
-from pywaku.wire.framing import FrameDecoder, frame
 
 logger = logging.getLogger(__name__)
 
@@ -192,30 +192,26 @@ class Metadata:
 
     async def _ask(self, peer: PeerId) -> None:
         self.counters.asked += 1
+        options = self._options
+        question = wire.encode_metadata(self.own)
         try:
-            with trio.fail_after(self._options.timeout_s):
-                async with await self._network.open_stream(peer, PROTOCOL) as stream:
-                    await stream.send(frame(wire.encode_metadata(self.own)))
-                    await stream.close_write()
-                    answer = await self._read(stream)
-        except (NetworkError, DecodeError, NodeClosed, trio.TooSlowError) as error:
+            answer = wire.decode_metadata(
+                await request(
+                    self._network,
+                    peer,
+                    PROTOCOL,
+                    question,
+                    max_response=options.max_size,
+                    timeout=options.timeout_s,
+                )
+            )
+        except (NetworkError, DecodeError, NodeClosed) as error:
             self.counters.failed += 1
             logger.debug("metadata not had peer=%s error=%r", peer.short(), error)
-            if self._options.require and peer in self._network.peers:
+            if options.require and peer in self._network.peers:
                 await self._part(peer, "the peer does not answer metadata requests")
             return
         await self._learn(peer, answer)
-
-    async def _read(self, stream: Stream) -> wire.Metadata:
-        decoder = FrameDecoder(self._options.max_size)
-        while True:
-            data = await stream.receive()
-            if not data:
-                decoder.finish()
-                raise DecodeError("the stream ended without metadata")
-            frames = decoder.feed(data)
-            if frames:
-                return wire.decode_metadata(frames[0])
 
     async def _learn(self, peer: PeerId, metadata: wire.Metadata) -> None:
         """Remember, and part if the peer is on another cluster."""
@@ -240,12 +236,15 @@ class Metadata:
 
     async def _serve(self, stream: Stream) -> None:
         """Answer one request; it tells of the peer as well, which saves asking."""
-        request: wire.Metadata | None = None
+        told: wire.Metadata | None = None
         with trio.CancelScope(deadline=trio.current_time() + self._options.timeout_s) as scope:
             self._serving.add(scope)
             try:
-                request = await self._read(stream)
-                await stream.send(frame(wire.encode_metadata(self.own)))
+                asked = await FrameReader(stream, self._options.max_size).read()
+                if asked is None:
+                    return
+                told = wire.decode_metadata(asked)
+                await write_frame(stream, wire.encode_metadata(self.own))
                 await stream.close()
             except DecodeError as error:
                 self.counters.invalid += 1
@@ -257,10 +256,10 @@ class Metadata:
                 return
             finally:
                 self._serving.discard(scope)
-        if scope.cancelled_caught or request is None:
+        if scope.cancelled_caught or told is None:
             stream.reset()
         elif not self._closed:
             self.counters.served += 1
             self._handled.add(stream.peer)
             # A task of our own: parting from the peer ends this one.
-            self._nursery.start_soon(self._learn, stream.peer, request)
+            self._nursery.start_soon(self._learn, stream.peer, told)

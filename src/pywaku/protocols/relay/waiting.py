@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -10,6 +11,8 @@ import trio
 
 from pywaku.gossip import Candidate, Verdict
 from pywaku.protocols.relay.validation import Pending, Refusal, Validation
+
+logger = logging.getLogger(__name__)
 
 OVERLOAD = Refusal(Verdict.IGNORE, "validator-overload", "too many messages wait for validators")
 
@@ -79,7 +82,11 @@ class WaitingRoom:
         try:
             while True:
                 candidate, pending = waiting
-                await self._settled(candidate, pending, await self._validation.settle(pending))
+                refusal = await self._validation.settle(pending)
+                try:
+                    await self._settled(candidate, pending, refusal)
+                except Exception as error:  # one message's trouble is not the node's
+                    logger.exception("validated message failed error=%s", type(error).__name__)
                 if not self._queue:
                     return
                 waiting = self._queue.popleft()
