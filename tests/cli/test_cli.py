@@ -65,8 +65,7 @@ async def test_nodes_as_processes_relay_for_each_other() -> None:
 
 async def test_static_nodes_are_connected() -> None:
     async with running_node(*LOCAL) as one, running_node(*LOCAL, "--staticnode", one.addresses[0]) as two:
-        await one.stop()
-        assert f"peer joined: peer={two.peer_id}" in one.log
+        await one.wait_for_log(f"peer joined: peer={two.peer_id}")
 
 
 @pytest.mark.parametrize(

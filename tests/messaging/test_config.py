@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from pywaku import InvalidInput, NodeConfig, PrivateKey
+from pywaku.messaging.config import NodeProperties
 
 PEER = "16Uiu2HAmL1Bc5EJDopSBtZtD9q3E6KzqbDvQ1NmEY5pqnMBG7qDj"
 
@@ -51,6 +53,12 @@ def test_a_property_that_cannot_be_meant_is_refused_by_name(
     with pytest.raises(InvalidInput) as caught:
         NodeConfig(**properties)
     assert str(caught.value).startswith(complaint)
+
+
+def test_open_node_knows_every_property_by_name_and_type() -> None:
+    assert {field.name: field.type for field in dataclasses.fields(NodeConfig)} == {
+        name: str(kind.__forward_arg__) for name, kind in NodeProperties.__annotations__.items()
+    }
 
 
 def test_the_waku_network_is_eight_shards_of_cluster_one() -> None:

@@ -1,22 +1,29 @@
-"""A node on real sockets: joins a shard, exchanges messages, keeps out of other clusters, leaves nothing behind."""
+"""A node on real sockets: joins a shard, exchanges messages, keeps to its cluster, leaves nothing behind."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import pytest
 import trio
 
 import pywaku
-from pywaku import InvalidInput, ListenError, Node, WakuMessage, open_node
+from pywaku import InvalidInput, ListenError, Node, NodeConfig, WakuMessage, open_node
+from pywaku.messaging.config import NodeProperties
 from tests.support.certificates import write_certificate
 from tests.support.networks import eventually
 
 TOPIC = "/test/1/node/proto"
-LOCAL: dict[str, Any] = {"cluster_id": 42, "shards": [0], "listen_address": "127.0.0.1"}
+
+
+def local(**more: Unpack[NodeProperties]) -> NodeConfig:
+    """A node of a test network, on loopback."""
+    properties: NodeProperties = {"cluster_id": 42, "shards": [0], "listen_address": "127.0.0.1"}
+    properties.update(more)
+    return NodeConfig(**properties)
 
 
 async def in_mesh(*nodes: Node) -> None:
@@ -26,7 +33,7 @@ async def in_mesh(*nodes: Node) -> None:
 
 
 async def test_two_nodes_exchange_messages() -> None:
-    async with open_node(**LOCAL) as one, open_node(**LOCAL) as two:
+    async with open_node(local()) as one, open_node(local()) as two:
         await one.connect(two.addresses[0])
         await in_mesh(one, two)
         async with one.subscribe() as at_one, two.subscribe(TOPIC) as at_two:
@@ -41,23 +48,27 @@ async def test_two_nodes_exchange_messages() -> None:
 
 
 async def test_bootstrap_nodes_are_connected_and_connected_again() -> None:
-    async with open_node(**LOCAL) as one:
-        async with open_node(**LOCAL, bootstrap_nodes=[str(one.addresses[0])]) as two:
-            await eventually(lambda: one.peer_id in two.network.peers)
-            await one.network.disconnect(two.peer_id)
-            await eventually(lambda: one.peer_id not in two.network.peers)
-            await eventually(lambda: one.peer_id in two.network.peers)
+    async with (
+        open_node(local()) as one,
+        open_node(local(bootstrap_nodes=[str(one.addresses[0])])) as two,
+    ):
+        await eventually(lambda: one.peer_id in two.network.peers)
+        await one.network.disconnect(two.peer_id)
+        await eventually(lambda: one.peer_id not in two.network.peers)
+        await eventually(lambda: one.peer_id in two.network.peers)
 
 
 async def test_a_peer_of_another_cluster_is_disconnected() -> None:
-    other = LOCAL | {"cluster_id": 43}
-    async with open_node(**LOCAL) as one, open_node(**other) as two:
+    async with open_node(local()) as one, open_node(cluster_id=43, listen_address="127.0.0.1") as two:
         await one.connect(two.addresses[0])
         await eventually(lambda: not one.network.peers and not two.network.peers)
 
 
 async def test_nodes_of_different_shards_of_a_cluster_stay_connected() -> None:
-    async with open_node(**LOCAL) as one, open_node(**(LOCAL | {"shards": [1]})) as two:
+    async with (
+        open_node(local()) as one,
+        open_node(cluster_id=42, shards=[1], listen_address="127.0.0.1") as two,
+    ):
         await one.connect(two.addresses[0])
         await eventually(lambda: one.metadata.of(two.peer_id) is not None)
         known = one.metadata.of(two.peer_id)
@@ -75,40 +86,36 @@ async def test_content_topics_choose_the_shard_with_auto_sharding() -> None:
 
 
 async def test_static_shards_are_for_the_application_to_choose() -> None:
-    async with open_node(**(LOCAL | {"shards": [4, 5]})) as node:
+    async with open_node(cluster_id=42, shards=[4, 5], listen_address="127.0.0.1") as node:
         with pytest.raises(InvalidInput, match="which of this node's 2 static shards"):
             await node.publish(WakuMessage(b"x", TOPIC))
         assert (await node.publish(WakuMessage(b"x", TOPIC), shard=5)).peers == 0
 
 
 async def test_a_message_that_is_too_large_is_refused_with_the_limit() -> None:
-    async with open_node(**LOCAL) as node:
+    async with open_node(local()) as node:
         with pytest.raises(pywaku.MessageRefused, match="153600"):
             await node.publish(WakuMessage(bytes(153_600), TOPIC))
 
 
 async def test_a_websocket_port_with_a_certificate_speaks_wss(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
-    async with open_node(
-        **LOCAL, tcp_port=None, websocket_port=0, websocket_secure_cert=cert, websocket_secure_key=key
-    ) as node:
+    config = local(tcp_port=None, websocket_port=0, websocket_secure_cert=cert, websocket_secure_key=key)
+    async with open_node(config) as node:
         (address,) = node.addresses
         assert address.has("wss")
 
 
 async def test_a_certificate_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    missing = tmp_path / "no.pem"
+    config = local(websocket_port=0, websocket_secure_cert=missing, websocket_secure_key=missing)
     with pytest.raises(InvalidInput, match="websocket_secure_cert"):
-        async with open_node(
-            **LOCAL,
-            websocket_port=0,
-            websocket_secure_cert=tmp_path / "no.pem",
-            websocket_secure_key=tmp_path / "no.pem",
-        ):
+        async with open_node(config):
             pass
 
 
 async def test_a_port_that_is_taken_is_an_error() -> None:
-    async with open_node(**LOCAL) as node:
+    async with open_node(local()) as node:
         port = int(node.addresses[0].get("tcp") or 0)
         with pytest.raises(ListenError, match="in use"):
             async with open_node(**LOCAL, tcp_port=port):
@@ -123,8 +130,8 @@ async def test_a_node_takes_a_config_or_properties() -> None:
 
 async def test_joins_and_leaves_are_logged_without_alarm(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with open_node(**LOCAL) as one:
-        async with open_node(**LOCAL) as two:
+    async with open_node(local()) as one:
+        async with open_node(local()) as two:
             await one.connect(two.addresses[0])
             await in_mesh(one, two)
         await eventually(lambda: not one.network.peers)
@@ -136,17 +143,17 @@ async def test_joins_and_leaves_are_logged_without_alarm(caplog: pytest.LogCaptu
 
 async def test_closing_a_node_leaves_no_task() -> None:
     before = trio.lowlevel.current_statistics().tasks_living
-    async with open_node(**LOCAL) as one, open_node(**LOCAL, websocket_port=0) as two:
+    async with open_node(local()) as one, open_node(local(websocket_port=0)) as two:
         await one.connect(two.addresses[0])
         await in_mesh(one, two)
     assert trio.lowlevel.current_statistics().tasks_living == before
 
 
 async def test_fourteen_fully_connected_hosts_with_scoring_on_all_hear_everything() -> None:
-    """On one machine all peers share an address, and a hasty network judges honest nodes: neither may isolate."""
+    """All peers share an address here, and all are judged: neither may isolate an honest node."""
     count, messages = 14, 5
     async with AsyncExitStack() as stack:
-        nodes = [await stack.enter_async_context(open_node(**LOCAL, seed=number)) for number in range(count)]
+        nodes = [await stack.enter_async_context(open_node(local(seed=number))) for number in range(count)]
         for index, node in enumerate(nodes):
             for other in nodes[:index]:
                 await node.connect(other.addresses[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from pywaku.errors import InvalidInput, InvalidTopic
 from pywaku.gossip import GossipParams
@@ -17,6 +17,29 @@ from pywaku.wire.multiaddr import Multiaddr
 _PORTS: Final = range(65536)
 _CLUSTERS: Final = range(65536)
 _SHARDS: Final = range(1024)
+
+
+class NodeProperties(TypedDict, total=False):
+    """The properties of `NodeConfig`, as keywords of `open_node`."""
+
+    cluster_id: int | None
+    shards: Sequence[int] | None
+    preset: str | None
+    num_shards_in_network: int | None
+    node_key: PrivateKey | str | None
+    listen_address: str
+    tcp_port: int | None
+    websocket_port: int | None
+    websocket_secure_cert: Path | str | None
+    websocket_secure_key: Path | str | None
+    announce: Sequence[Multiaddr | str]
+    bootstrap_nodes: Sequence[Multiaddr | str]
+    max_connections: int
+    validate_timestamps: bool | None
+    free_bandwidth_bps: int | None
+    require_metadata: bool | None
+    gossip: GossipParams
+    seed: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

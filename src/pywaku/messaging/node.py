@@ -8,18 +8,25 @@ import secrets
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Unpack
 
 from pywaku.errors import InvalidInput
 from pywaku.ids import PeerId
 from pywaku.keys import PrivateKey
 from pywaku.message import WakuMessage
-from pywaku.messaging.config import NodeConfig
+from pywaku.messaging.config import NodeConfig, NodeProperties
 from pywaku.network.keeper import open_keeper
 from pywaku.network.libp2p.host import open_network
 from pywaku.network.libp2p.limits import HostLimits
 from pywaku.network.liveness import open_liveness
-from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, PeerIdentified
+from pywaku.network.port import (
+    Network,
+    PeerConnected,
+    PeerDisconnected,
+    PeerEvent,
+    PeerIdentified,
+    PeerListener,
+)
 from pywaku.protocols.metadata import Metadata, MetadataOptions, open_metadata
 from pywaku.protocols.relay import PublishOutcome, Relay, RelayOptions, Subscription, open_relay
 from pywaku.topics import auto_shard_topic, shard_topic
@@ -97,7 +104,9 @@ class Node:
 
 
 @asynccontextmanager
-async def open_node(config: NodeConfig | None = None, **properties: Any) -> AsyncGenerator[Node]:
+async def open_node(
+    config: NodeConfig | None = None, /, **properties: Unpack[NodeProperties]
+) -> AsyncGenerator[Node]:
     """A running node, from a `NodeConfig` or its properties; leaving the context leaves nothing behind.
 
     Raises `InvalidInput` for a configuration that cannot be meant and `ListenError` for a port in use.
@@ -166,7 +175,7 @@ def _server_tls(config: NodeConfig) -> ssl.SSLContext | None:
     return context
 
 
-def _log_peers(network: Network) -> Any:
+def _log_peers(network: Network) -> PeerListener:
     def log(event: PeerEvent) -> None:
         match event:
             case PeerConnected(peer, direction, address):
