@@ -92,8 +92,8 @@ message SegmentMessageProto {
   bytes payload = 4; uint32 parity_segment_index = 5; uint32 parity_segment_count = 6; bool is_parity = 7;
 }
 """
-# Strings of the specification are bytes here, and the four fields that StrictNoSign forbids are in a oneof: both
-# the same on the wire.
+# Strings of the specification are bytes here, and the four fields that StrictNoSign forbids are in a oneof:
+# both the same on the wire.
 RELAY = """
 message RPC {
   repeated SubOpts subscriptions = 1; repeated Message publish = 2; optional ControlMessage control = 3;

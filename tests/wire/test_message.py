@@ -90,7 +90,7 @@ def test_meta_of_more_than_64_bytes_is_refused() -> None:
 
 @pytest.mark.parametrize("topic", [b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\xaf", b"/a/1/b/\xe2\x82"])
 def test_a_content_topic_that_is_not_utf_8_is_refused(topic: bytes) -> None:
-    with pytest.raises(DecodeError, match="UTF-8"):
+    with pytest.raises(DecodeError, match="not a "):
         decode_message(field(2, topic))
 
 

@@ -161,7 +161,7 @@ def test_a_filter_request_names_at_most_100_content_topics() -> None:
 
 
 def test_a_content_topic_in_a_list_that_is_not_utf_8_is_refused() -> None:
-    with pytest.raises(DecodeError, match="UTF-8"):
+    with pytest.raises(DecodeError, match="not a "):
         filter_wire.decode_subscribe_request(field(11, b"t") + field(11, b"\xff"))
 
 

@@ -16,5 +16,5 @@ def parse(kind: type[_Kind], data: bytes) -> _Kind:
     """`data` as a message of `kind`; raises `DecodeError` where it is none (proto3 strings are UTF-8)."""
     try:
         return kind.FromString(data)
-    except _ProtobufError as error:
+    except (_ProtobufError, UnicodeDecodeError) as error:  # the second where protobuf runs in plain Python
         raise DecodeError(f"not a {kind.DESCRIPTOR.name}: {error}") from None
