@@ -118,7 +118,7 @@ async def test_a_port_that_is_taken_is_an_error() -> None:
     async with open_node(local()) as node:
         port = int(node.addresses[0].get("tcp") or 0)
         with pytest.raises(ListenError, match="in use"):
-            async with open_node(**LOCAL, tcp_port=port):
+            async with open_node(local(tcp_port=port)):
                 pass
 
 
