@@ -90,9 +90,14 @@ async def echo_once(network: Network, peer: PeerId, size: int, chunk: int = 1638
 
 
 async def request_once(network: Network, peer: PeerId, framed: bytes) -> None:
-    """A stream, a request, a response, and the stream is closed."""
+    """A stream, a request, a response, and the stream is closed.
+
+    Our half is closed with the request: js-libp2p forgets a stream as soon as it has answered, and over mplex it
+    hangs up on peers that send more than five frames a second for streams it has forgotten.
+    """
     async with await network.open_stream(peer, REQUEST) as stream:
         await stream.send(framed)
+        await stream.close_write()
         response = await _read_frame(stream)
     if len(response) > len(framed):
         raise NetworkError(f"a response of {len(response)} bytes")

@@ -25,6 +25,13 @@ async function readAll (stream) {
   return Buffer.concat(parts)
 }
 
+// Close our half and wait for the other. `stream.close()` would forget the stream at once, and over mplex whoever
+// then gets more than five late frames a second for forgotten streams, be it only their ends, hangs up.
+async function finish (stream) {
+  await stream.closeWrite()
+  for await (const _ of stream.source);
+}
+
 function seconds (since) {
   return (performance.now() - since) / 1000
 }
@@ -38,7 +45,7 @@ export async function serveStreams (host) {
   await serve(REQUEST, async (stream) => {
     const messages = lpStream(stream)
     await messages.write(await messages.read())
-    await stream.close()
+    await finish(stream)
   })
   await serve(BULK, async (stream) => {
     let bytes = 0
@@ -70,13 +77,13 @@ async function echoOnce (connection, size, chunk) {
   }
 }
 
-// As js-libp2p's own protocols do it: a stream, a request, a response, and the stream is closed.
+// A stream, a request, a response, and the stream is closed.
 async function requestOnce (connection, request) {
   const stream = await connection.newStream(REQUEST, MANY)
   const messages = lpStream(stream)
   await messages.write(request)
   const response = await messages.read()
-  await stream.close()
+  await finish(stream)
   if (response.byteLength !== request.byteLength) {
     throw new Error(`a response of ${response.byteLength} bytes`)
   }
