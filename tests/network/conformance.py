@@ -743,6 +743,24 @@ async def a_reset_is_seen_by_the_other_side(factory: NetworkFactory) -> None:
 
 
 @check
+async def a_reset_drops_what_was_not_read(factory: NetworkFactory) -> None:
+    async with pair(factory) as (one, two):
+        inbox = Inbox()
+        two.serve(OTHER, inbox)
+        two.serve(ECHO, echo)
+        near = await one.open_stream(two.peer_id, OTHER)
+        await near.send(b"unread")
+        await near.close_write()
+        far = await inbox.next()
+        await assert_echoes(one, two)  # by then it has arrived
+        far.reset()
+        with pytest.raises(StreamReset):
+            await far.receive()
+        await assert_reset(near)
+        inbox.release.set()
+
+
+@check
 async def a_reset_wakes_a_waiting_sender(factory: NetworkFactory) -> None:
     async with stream_pair(factory) as (near, far):
 

@@ -251,15 +251,33 @@ async def test_a_short_partition_delays_and_loses_nothing() -> None:
         await stream.send(b"in flight ")
         world.partition([one], [two])
         await stream.send(b"held back")
+        before = world.counters.deliveries
         with trio.move_on_after(20) as scope:
             await stream.receive()
         assert scope.cancelled_caught
+        assert world.counters.deliveries == before
         healed = trio.current_time()
         world.heal()
         assert await receive_exactly(stream, 19) == b"in flight held back"
         assert trio.current_time() - healed == pytest.approx(0.2)
         await trio.sleep(100)
         assert not hears.of(PeerDisconnected, two.peer_id)
+
+
+@pytest.mark.virtual
+async def test_silence_begins_in_the_middle_of_a_packet() -> None:
+    async with SimulatedWorld(1, link=EXACT) as world, world.host() as one, world.host() as two:
+        meter = Meter()
+        two.serve(ECHO, meter)
+        two.watch(lambda event: world.stall(two) if isinstance(event, PeerIdentified) else None)
+        await one.connect(two.addresses)
+        stream = await one.open_stream(two.peer_id, ECHO)
+        await stream.send(b"x")  # in one packet with what identifies the sender
+        await trio.sleep(10)
+        assert not meter.arrivals
+        world.resume(two)
+        await trio.sleep(1)
+        assert len(meter.arrivals) == 1
 
 
 @pytest.mark.virtual

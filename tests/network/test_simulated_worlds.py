@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import random
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
+import pytest
 import trio
 
-from pywaku.network.port import Network, Stream
-from pywaku.network.simulated import LinkProfile, LogNormal, SimulatedNetwork, SimulatedWorld
+from pywaku.errors import NetworkError, NodeClosed
+from pywaku.ids import PeerId
+from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, Stream
+from pywaku.network.simulated import LinkProfile, LogNormal, SimulatedNetwork, SimulatedWorld, Uniform
 from tests.support.replay import run_replayable
 
 FLOOD = "/test/flood/1.0.0"
@@ -102,6 +108,120 @@ def test_the_trace_does_not_depend_on_the_process() -> None:
         for hash_seed in ("1", "2")
     }
     assert traces == {turbulent_trace(3)}
+
+
+class Ledger:
+    """Checks that one host's peer events make sense, as they come."""
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self.connected: set[PeerId] = set()
+        self.network = network
+        network.watch(self._hear)
+
+    def _hear(self, event: PeerEvent) -> None:
+        assert (event.peer in self.network.peers) is not isinstance(event, PeerDisconnected)
+        if isinstance(event, PeerConnected):
+            assert event.peer not in self.connected
+            self.connected.add(event.peer)
+        else:
+            assert event.peer in self.connected
+            if isinstance(event, PeerDisconnected):
+                self.connected.discard(event.peer)
+
+
+Hosts = dict[str, SimulatedNetwork]
+
+
+async def live(world: SimulatedWorld, name: str, hosts: Hosts, ledgers: list[Ledger]) -> None:
+    """A host that crashes and starts again whenever the world has it crash."""
+    while True:
+        async with world.host(name) as host:
+            ledgers.append(Ledger(host))
+            Flooder(host)
+            hosts[name] = host
+            while not host.closed:
+                await trio.sleep(0.5)
+        await trio.sleep(0.5)
+
+
+async def attempt(action: Awaitable[object]) -> None:
+    with contextlib.suppress(NetworkError, NodeClosed):
+        await action
+
+
+async def talk(one: Network, other: Network) -> None:
+    stream = await one.open_stream(other.peer_id, FLOOD, timeout=5)
+    await stream.send(bytes(8))
+    await trio.sleep(1)
+    await stream.close()
+
+
+async def strike(world: SimulatedWorld, living: Hosts, rng: random.Random, tasks: trio.Nursery) -> None:
+    """One thing happens, at random."""
+    hosts = list(living.values())
+    one, other = rng.sample(hosts, 2)
+    match rng.randrange(12):
+        case 0:
+            world.partition(rng.sample(hosts, 3))
+        case 1:
+            world.heal()
+        case 2:
+            world.stall(one)
+        case 3:
+            world.resume(one)
+        case 4:
+            world.cut(one, other)
+        case 5:
+            if not one.closed:
+                world.crash(one, silent=rng.random() < 0.5)
+        case 6:
+            tasks.start_soon(attempt, one.disconnect(other.peer_id))
+        case 7:
+            tasks.start_soon(attempt, talk(one, other))
+        case 8:
+            world.set_link(one, other, LinkProfile(Uniform(0, rng.choice([0.001, 0.1, 3])), loss=0.1))
+        case _:
+            tasks.start_soon(attempt, one.connect(other.addresses, timeout=rng.choice([0.05, 1, 20])))
+            tasks.start_soon(attempt, other.connect(one.addresses, timeout=rng.choice([0.05, 1, 20])))
+
+
+async def turmoil(seed: int) -> None:
+    rng = random.Random(seed)
+    hosts: Hosts = {}
+    ledgers: list[Ledger] = []
+    async with SimulatedWorld(seed, dead_after=5) as world, trio.open_nursery() as nursery:
+        for name in "abcdef":
+            nursery.start_soon(live, world, name, hosts, ledgers)
+        await trio.sleep(1)
+        async with trio.open_nursery() as tasks:
+            for _ in range(150):
+                await strike(world, hosts, rng, tasks)
+                await trio.sleep(rng.choice([0, 0.001, 0.03, 0.5]))
+        world.heal()
+        for host in hosts.values():
+            world.resume(host)
+        await trio.sleep(60)
+        alive = {host.peer_id: host for host in hosts.values()}
+        for host in alive.values():
+            for peer in host.peers:
+                assert host.peer_id in alive[peer].peers, "one side has a connection, the other has none"
+                assert host.peers[peer].identified
+        for ledger in ledgers:
+            assert not ledger.network.listener_failures
+            if not ledger.network.closed:
+                assert ledger.connected == set(ledger.network.peers)
+        for one, other in itertools.permutations(alive.values(), 2):
+            await one.connect(other.addresses)
+            await talk(one, other)
+        assert world.open_connections == 15
+        assert len(ledgers) > 6
+        assert world.counters.connections > 50
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hosts_agree_after_any_turmoil(seed: int) -> None:
+    run_replayable(partial(turmoil, seed), seed=seed)
 
 
 def test_five_hundred_hosts_live_in_one_process() -> None:

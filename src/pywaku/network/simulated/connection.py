@@ -81,9 +81,7 @@ class Endpoint:
         self.outgoing.send(HANDSHAKE_BYTES, self.deliver_dial, self.host.peer_id)
 
     def deliver_dial(self, _: PeerId) -> None:
-        """The dial arrives at the other host."""
-        if self.state is not State.CONNECTING:
-            return  # given up meanwhile
+        """The dial arrives at the other host (unless it was given up: then `end_closed` cleared the way)."""
         other = self.twin
         if other.host.closed:
             other.state = State.CLOSED

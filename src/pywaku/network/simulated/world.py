@@ -68,6 +68,7 @@ class SimulatedWorld:
         self.seed = seed
         self.rng = random.Random(f"world {seed}")
         self.counters = WorldCounters()
+        self.now: Callable[[], float] = trio.current_time  # from the beginning on, a shorter way to the same
         self._link = link if link is not None else LinkProfile()
         self._dead_after = dead_after
         self._tick = tick
@@ -88,7 +89,8 @@ class SimulatedWorld:
         self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
 
     async def __aenter__(self) -> Self:
-        self._started = trio.current_time()
+        self.now = trio.lowlevel.current_clock().current_time
+        self._started = self.now()
         self._manager = open_service_nursery()
         self._nursery = await self._manager.__aenter__()
         self._nursery.start_soon(self._keep_time)
@@ -102,10 +104,6 @@ class SimulatedWorld:
         return await self._manager.__aexit__(kind, error, trace)
 
     # Time.
-
-    def now(self) -> float:
-        """trio's clock."""
-        return trio.current_time()
 
     def call_at(self, when: float, callback: Callable[[float], None]) -> None:
         """Call `callback(when)` at that time; calls for the same time keep their order."""
@@ -243,6 +241,11 @@ class SimulatedWorld:
         self.counters.connections += 1
         self._update(connection)
         return connection
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that stand, fall or are being dialed."""
+        return len(self._connections)
 
     def connection_over(self, connection: Connection) -> None:
         """A connection is of no account any more."""
