@@ -29,8 +29,8 @@ from pywaku.keys import PrivateKey
 from pywaku.network.libp2p.connection import Connection
 from pywaku.network.libp2p.identify import Identify
 from pywaku.network.libp2p.limits import HostLimits
-from pywaku.network.libp2p.negotiate import agree_inbound, agree_outbound, propose_lazily
-from pywaku.network.libp2p.pipes import PipeBroken
+from pywaku.network.libp2p.negotiate import agree_outbound, propose_lazily
+from pywaku.network.libp2p.serving import Serving
 from pywaku.network.libp2p.stream import MuxedStream
 from pywaku.network.libp2p.transports import Endpoint, Listener, dial_pipe, remote_address
 from pywaku.network.libp2p.upgrade import Upgrader
@@ -124,13 +124,12 @@ class Libp2pNetwork:
         self._nursery = nursery
         self._closed = False
         self._listening: list[trio.CancelScope] = []
-        self._handlers: dict[str, tuple[StreamHandler, int]] = {}
         self._watchers: list[PeerListener] = []
         self._peers: dict[PeerId, PeerInfo] = {}
         self._connections: dict[PeerId, list[Connection]] = {}
         self._pending_inbound: dict[int, trio.CancelScope] = {}
         self._dialling: dict[PeerId, trio.Event] = {}
-        self._serving: dict[tuple[PeerId, str], int] = {}
+        self._serving = Serving(nursery, negotiation_timeout_s=limits.negotiation_timeout_s)
         self._identify = Identify(self, key.public, agent)
         self._identify.serve()
 
@@ -152,7 +151,7 @@ class Libp2pNetwork:
     @property
     def protocols(self) -> tuple[str, ...]:
         """What is served, sorted."""
-        return tuple(sorted(self._handlers))
+        return self._serving.protocols
 
     @property
     def connection_count(self) -> int:
@@ -162,13 +161,11 @@ class Libp2pNetwork:
     # Serving.
 
     def serve(self, protocol: str, handler: StreamHandler, *, max_streams_per_peer: int = 32) -> None:
-        if protocol in self._handlers:
-            raise InvalidInput(f"{protocol} is served already")
-        self._handlers[protocol] = (handler, max_streams_per_peer)
+        self._serving.add(protocol, handler, max_streams_per_peer)
         self._identify.protocols_changed()
 
     def unserve(self, protocol: str) -> None:
-        if self._handlers.pop(protocol, None) is not None:
+        if self._serving.remove(protocol):
             self._identify.protocols_changed()
 
     def watch(self, listener: PeerListener) -> Callable[[], None]:
@@ -243,7 +240,7 @@ class Libp2pNetwork:
                     direction=Direction.INBOUND,
                     remote_address=remote,
                     limits=self._limits,
-                    on_stream=self._inbound_stream,
+                    on_stream=self._serving.accept,
                 )
             except (WakuError, OSError) as error:
                 logger.debug("inbound handshake failed: %s", error)
@@ -282,40 +279,6 @@ class Libp2pNetwork:
                 del self._connections[peer]
                 if self._peers.pop(peer, None) is not None:
                     self._tell(PeerDisconnected(peer, connection.reason))
-
-    def _inbound_stream(self, stream: MuxedStream) -> None:
-        self._nursery.start_soon(self._answer, stream)
-
-    async def _answer(self, stream: MuxedStream) -> None:
-        """Agree on a protocol with the peer and run its handler. Nothing raises out of here."""
-        try:
-            with trio.fail_after(self._limits.negotiation_timeout_s):
-                protocol = await agree_inbound(stream, self._handlers.keys())
-            entry = self._handlers.get(protocol)
-            key = (stream.peer, protocol)
-            count = self._serving.get(key, 0)
-            if entry is None or count >= entry[1]:
-                logger.debug("stream refused: protocol=%s open=%d", protocol, count)
-                stream.reset()
-                return
-            stream.protocol = protocol
-            self._serving[key] = count + 1
-            try:
-                async with stream:
-                    await entry[0](stream)
-            finally:
-                left = self._serving[key] - 1
-                if left:
-                    self._serving[key] = left
-                else:
-                    del self._serving[key]
-        except Exception as error:
-            stream.reset()
-            _, unexpected = BaseExceptionGroup("", [error]).split((WakuError, trio.TooSlowError))
-            if unexpected is None:  # the peer's doing
-                logger.debug("inbound stream failed: protocol=%s %s", stream.protocol, error)
-            else:
-                logger.exception("a stream handler failed: protocol=%s", stream.protocol)
 
     # Outbound.
 
@@ -372,7 +335,7 @@ class Libp2pNetwork:
         except BaseException as error:
             with trio.CancelScope(shield=True):
                 await pipe.close()
-            if isinstance(error, PipeBroken):
+            if isinstance(error, NetworkError):
                 raise DialError(f"{address}: {error}") from error
             raise
         connection = Connection(
@@ -380,7 +343,7 @@ class Libp2pNetwork:
             direction=Direction.OUTBOUND,
             remote_address=remote,
             limits=self._limits,
-            on_stream=self._inbound_stream,
+            on_stream=self._serving.accept,
         )
         await self._nursery.start(self._carry, connection)
         if connection.reason:  # it was not taken on

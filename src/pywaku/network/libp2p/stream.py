@@ -83,6 +83,8 @@ class MuxedStream:
         """The stream is gone."""
         if self._failure is None:
             self._failure = reason
+            if not self._ended:  # what came before a proper end is still read
+                self._chunks.clear()
         self._readable.unpark_all()
         self._window_open.unpark_all()
 
@@ -142,6 +144,9 @@ class MuxedStream:
             # as the agreement on its protocol.
             data, self._returned = self._returned, b""
             return data
+        if self._preface and not self._chunks and self._failure is None:
+            preface, self._preface = self._preface, b""
+            self.queue(preface)  # the peer may be the one to speak first
         while True:
             if self._chunks:
                 data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
@@ -182,6 +187,7 @@ class MuxedStream:
             return
         self._closed = True
         self._chunks.clear()
+        self._returned = b""
         if self._failure is None:
             if not self._write_closed:
                 self._write_closed = True
@@ -198,6 +204,7 @@ class MuxedStream:
         if self._failure is None and not (self._closed and self._ended):
             self.connection.reset(self)
             self._chunks.clear()
+            self._returned = b""
             self.failed("reset by us")
 
     async def __aenter__(self) -> Self:
