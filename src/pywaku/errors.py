@@ -61,3 +61,22 @@ class LimitExceeded(NetworkError):
 
 class NodeClosed(WakuError):
     """The node, or the part of it that was asked, has been closed."""
+
+
+class ArchiveError(WakuError):
+    """The archive could not do what was asked of it; says which one (never with its password) and why.
+
+    `reason` is one word for counters: disk-full, locked, read-only, corrupt, version, connection, timeout,
+    closed, or other.
+    """
+
+    def __init__(self, message: str, *, reason: str = "other") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class CursorNotFound(ArchiveError):
+    """The archive keeps no message of the hash from which a query is to go on (it may have aged out)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="cursor")

@@ -1,0 +1,137 @@
+"""An archive in a list: the rules of the port in the plainest way, as a model and for virtual time.
+
+The real archives work in threads, which virtual time jumps over; this one does not, so tests of what is
+built on an archive use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pywaku.archive.port import (
+    ArchiveCounters,
+    ArchiveEntry,
+    ArchivePage,
+    ArchiveQuery,
+    ArchiveStats,
+    RetentionPolicy,
+    StoredMessage,
+)
+from pywaku.errors import ArchiveError, CursorNotFound
+
+
+class MemoryArchive:
+    """The port, without a disk. Set `failure` to make every call fail with it."""
+
+    def __init__(self) -> None:
+        self.name = "memory"
+        self.counters = ArchiveCounters()
+        self.failure: ArchiveError | None = None
+        self.kept: dict[bytes, StoredMessage] = {}
+        self.closed = False
+
+    async def insert(self, messages: Sequence[StoredMessage]) -> int:
+        """Keep the messages."""
+        self._require_working()
+        return self.insert_now(messages)
+
+    def insert_now(self, messages: Sequence[StoredMessage]) -> int:
+        """Keep the messages, without a task."""
+        before = len(self.kept)
+        for message in messages:
+            self.kept.setdefault(message.message_hash, message)
+        new = len(self.kept) - before
+        self.counters.inserts += 1
+        self.counters.inserted += new
+        self.counters.duplicates += len(messages) - new
+        return new
+
+    async def query(self, query: ArchiveQuery) -> ArchivePage:
+        """The page."""
+        self._require_working()
+        self.counters.queries += 1
+        return self.query_now(query)
+
+    def query_now(self, query: ArchiveQuery) -> ArchivePage:
+        """The page, without a task."""
+        found = [entry for entry in self.in_order() if _matches(entry, query)]
+        if query.cursor is not None:
+            at = self.kept.get(query.cursor)
+            if at is None:
+                raise CursorNotFound(f"no message {query.cursor.hex()} in the archive")
+            if query.ascending:
+                found = [entry for entry in found if _key(entry) > _key(at)]
+            else:
+                found = [entry for entry in found if _key(entry) < _key(at)]
+        page = found[: query.limit] if query.ascending else found[-query.limit :]
+        more = len(found) > len(page)
+        edge = page[-1 if query.ascending else 0].message_hash if more else None
+        return ArchivePage(tuple(_entry(entry, query.include_data) for entry in page), edge)
+
+    def in_order(self) -> list[StoredMessage]:
+        """Everything, sorted."""
+        return sorted(self.kept.values(), key=_key)
+
+    async def stats(self) -> ArchiveStats:
+        """What is kept now."""
+        self._require_working()
+        entries = self.in_order()
+        return ArchiveStats(
+            len(entries),
+            sum(len(entry.message.payload) for entry in entries),
+            entries[0].timestamp_ns if entries else None,
+            entries[-1].timestamp_ns if entries else None,
+        )
+
+    async def retain(self, policy: RetentionPolicy, now_ns: int) -> int:
+        """Remove what is too old or too much; the size counts payloads."""
+        self._require_working()
+        return self.retain_now(policy, now_ns)
+
+    def retain_now(self, policy: RetentionPolicy, now_ns: int) -> int:
+        """The same, without a task."""
+        entries = self.in_order()
+        keep = entries
+        if policy.max_age_s is not None:
+            oldest = now_ns - policy.max_age_s * 1_000_000_000
+            keep = [entry for entry in keep if entry.timestamp_ns >= oldest]
+        if policy.max_messages is not None:
+            keep = keep[max(0, len(keep) - policy.max_messages) :]
+        if policy.max_bytes is not None:
+            while keep and sum(len(entry.message.payload) for entry in keep) > policy.max_bytes:
+                keep = keep[1:]
+        self.kept = {entry.message_hash: entry for entry in keep}
+        self.counters.removed += len(entries) - len(keep)
+        return len(entries) - len(keep)
+
+    async def close(self) -> None:
+        """Let nobody in any more."""
+        self.closed = True
+
+    def _require_working(self) -> None:
+        if self.closed:
+            raise ArchiveError("the archive memory is closed", reason="closed")
+        if self.failure is not None:
+            self.counters.errors[self.failure.reason] = self.counters.errors.get(self.failure.reason, 0) + 1
+            raise self.failure
+
+
+def _key(message: StoredMessage) -> tuple[int, bytes]:
+    return message.timestamp_ns, message.message_hash
+
+
+def _matches(message: StoredMessage, query: ArchiveQuery) -> bool:
+    if query.hashes:
+        return message.message_hash in query.hashes
+    return (
+        query.pubsub_topic in (None, message.pubsub_topic)
+        and (not query.content_topics or message.message.content_topic in query.content_topics)
+        and (query.start_ns is None or message.timestamp_ns >= query.start_ns)
+        and (query.end_ns is None or message.timestamp_ns < query.end_ns)
+    )
+
+
+def _entry(message: StoredMessage, include_data: bool) -> ArchiveEntry:
+    if not include_data:
+        return ArchiveEntry(message.message_hash, message.timestamp_ns)
+    return ArchiveEntry(message.message_hash, message.timestamp_ns, message.pubsub_topic, message.message)
