@@ -335,6 +335,22 @@ def test_a_heartbeat_never_leaves_a_mesh_above_d_high() -> None:
 # spam protection
 
 
+def test_a_mesh_link_that_only_we_hold_is_given_up() -> None:
+    lone = Lone()
+    mesh = lone.mesh_peers(5)
+    gossip = Rpc(ihave=(IHave(TOPIC, (id_of(b"new"),)),))
+    lone.beat(3)
+    lone.say(mesh[0], gossip)  # may have crossed our GRAFT
+    assert mesh[0] in lone.gossip.mesh(TOPIC)
+    lone.beat()
+    lone.sent()
+    lone.say(mesh[0], gossip)
+    assert lone.gossip.mesh(TOPIC) == set(mesh[1:])
+    lone.sent()
+    assert lone.control(mesh[0]).prune == (Prune(TOPIC, (), 60),)
+    assert lone.gossip.counters.one_sided == 1
+
+
 def test_a_graft_for_an_unknown_topic_is_ignored() -> None:
     lone = Lone()
     peer = lone.peer()

@@ -41,6 +41,19 @@ def test_join_selects_up_to_d_peers_of_the_topic_and_grafts_them() -> None:
         assert lone.control(peer).graft == ((TOPIC,) if peer in mesh else ())
 
 
+def test_a_new_mesh_has_its_outbound_quota_at_once() -> None:
+    for seed in range(10):
+        lone = Lone(join=False, seed=seed)
+        inbound, outbound = lone.peers(15), lone.peers(4, outbound=True)
+        lone.gossip.join(TOPIC, lone.now)
+        mesh = lone.gossip.mesh(TOPIC)
+        assert len(mesh) == 6
+        assert len(mesh & set(outbound)) >= 3
+        assert mesh <= {*inbound, *outbound}
+        lone.beat()
+        assert lone.gossip.mesh(TOPIC) == mesh
+
+
 def test_joining_twice_and_leaving_what_was_not_joined_do_nothing() -> None:
     lone = Lone()
     lone.peers(6)

@@ -133,8 +133,11 @@ def _handle_ihave(state: RouterState, peer: PeerState, ihaves: Sequence[IHave], 
     seen = state.seen.ids
     unseen: dict[bytes, None] = {}
     for name, message_ids in ihaves:
-        if name not in state.joined:
+        topic = state.joined.get(name)
+        if topic is None:
             continue
+        if peer.id in topic.mesh:
+            _give_up_one_sided(state, topic, peer, now)
         room = params.max_ihave_ids - peer.ihave_ids
         if len(message_ids) > room:
             state.counters.ihave_ignored += 1
@@ -147,6 +150,19 @@ def _handle_ihave(state: RouterState, peer: PeerState, ihaves: Sequence[IHave], 
         state.promises.promise(asked[state.rng.randrange(len(asked))], peer.id, now)
         state.control_of(peer).iwant += asked
         state.counters.iwant_sent += len(asked)
+
+
+def _give_up_one_sided(state: RouterState, topic: TopicState, peer: PeerState, now: float) -> None:
+    """Gossip goes to peers outside the mesh only (v1.0, "Gossip Emission"): the peer has us not in its mesh.
+
+    Such a link (a GRAFT or PRUNE was lost) brings nothing and sends a duplicate of almost every message. But
+    what the peer said may have crossed our GRAFT, so a young link is left alone.
+    """
+    grafted_at = peer.score.in_topic(topic.name).grafted_at
+    young_s = state.params.one_sided_heartbeats * state.params.heartbeat_interval_s
+    if grafted_at is not None and now - grafted_at > young_s:
+        state.counters.one_sided += 1
+        state.prune(topic, peer, now, exchange=False)
 
 
 def _handle_iwant(state: RouterState, peer: PeerState, message_ids: Sequence[bytes]) -> None:

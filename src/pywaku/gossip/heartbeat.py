@@ -87,8 +87,7 @@ def _maintain_mesh(state: RouterState, topic: TopicState, now: float) -> None:
     for peer in [peer for peer in mesh.values() if peer.score.value < 0]:
         state.prune(topic, peer, now, exchange=False)
     if len(mesh) < params.d_low:
-        for peer in state.choose(state.may_graft(topic, now), params.d - len(mesh)):
-            state.graft(topic, peer, now)
+        state.fill_mesh(topic, state.may_graft(topic, now), now)
     # The outbound quota comes before oversubscription, not after it as in other routers: so a heartbeat never
     # leaves a mesh above d_high behind.
     if len(mesh) >= params.d_low:

@@ -151,6 +151,7 @@ class GossipParams:
     flood_publish: bool = True
     peer_exchange: bool = True
     prune_peers: int = 16
+    one_sided_heartbeats: int = 3
     opportunistic_graft_heartbeats: int = 60
     opportunistic_graft_peers: int = 2
     direct_connect_heartbeats: int = 300
@@ -203,6 +204,7 @@ class GossipParams:
             _need(getattr(self, name) > 0, name, "positive")
         _need(0 <= self.iwant_retry_s <= self.iwant_followup_s, "iwant_retry_s", "0 to iwant_followup_s")
         for name in (
+            "one_sided_heartbeats",
             "opportunistic_graft_heartbeats",
             "direct_connect_heartbeats",
             "idontwant_heartbeats",

@@ -147,10 +147,9 @@ class Gossip:
         joined.fanout = {}
         state.fanouts.pop(topic, None)
         usable = state.may_graft(joined, now)
-        first = [peer for peer in usable if peer.id in fanout][: self._params.d]
-        others = [peer for peer in usable if peer.id not in fanout]
-        for peer in first + state.choose(others, max(0, self._params.d - len(first))):
+        for peer in [peer for peer in usable if peer.id in fanout][: self._params.d]:
             state.graft(joined, peer, now)
+        state.fill_mesh(joined, [peer for peer in usable if peer.id not in fanout], now)
 
     def leave(self, topic: str, now: float) -> None:
         """Unsubscribe: PRUNE the mesh with a short back-off, and tell all peers."""

@@ -181,6 +181,21 @@ class RouterState:
             return peers
         return self.rng.sample(peers, count)
 
+    def fill_mesh(self, topic: TopicState, peers: list[PeerState], now: float) -> None:
+        """GRAFT some of `peers`, chosen at random, so that the mesh has d.
+
+        The outbound quota is filled first: otherwise the next heartbeat would add to d what is missing of it,
+        and each peer more in a mesh is one more duplicate of each message.
+        """
+        missing = self.params.d_out - sum(peer.outbound for peer in topic.mesh.values())
+        if missing > 0:
+            outbound = [peer for peer in peers if peer.outbound]
+            for peer in self.choose(outbound, min(missing, self.params.d - len(topic.mesh))):
+                self.graft(topic, peer, now)
+            peers = [peer for peer in peers if peer.id not in topic.mesh]
+        for peer in self.choose(peers, max(0, self.params.d - len(topic.mesh))):
+            self.graft(topic, peer, now)
+
     def send(self, peer: PeerState, message_id: bytes, part: bytes) -> None:
         """Queue a message for a peer; a full queue loses its oldest."""
         messages = peer.messages

@@ -105,6 +105,8 @@ class Counters:
     grafts_refused: int = 0
     backoff_violations: int = 0
     backoffs_evicted: int = 0
+    one_sided: int = 0
+    """Mesh links given up because only we held them."""
     ihave_ignored: int = 0
     iwant_sent: int = 0
     iwant_served: int = 0
