@@ -72,9 +72,9 @@ class ServiceLimits:
     Each peer may send `per_peer` requests and all together `total`; None means no limit. The rates of the
     `max_tracked_peers` heard of last are known; a peer forgotten starts afresh, still within `total`.
     A request has up to `max_request` bytes. Reading it, handling it and sending the answer may each take
-    `timeout_s`. Requests beyond `max_concurrent` that are being handled, or beyond `max_unsent` whose answers
-    wait for slow peers, are refused like those beyond a rate. A peer may have `max_streams_per_peer` requests
-    open at a time.
+    `timeout_s`. While `max_concurrent` requests are being handled, or answers of `max_unsent_bytes` in all (a
+    quarter of that for one peer) wait for peers to take them, further requests are refused like those beyond
+    a rate. A peer may have `max_streams_per_peer` requests open at a time.
     """
 
     per_peer: RateLimit | None = RateLimit(30, 60.0)
@@ -82,7 +82,7 @@ class ServiceLimits:
     max_request: int = MAX_REQUEST
     timeout_s: float = 10.0
     max_concurrent: int = 64
-    max_unsent: int = 256
+    max_unsent_bytes: int = 64 * 1024 * 1024
     max_tracked_peers: int = 4096
     max_streams_per_peer: int = 16
 
@@ -92,7 +92,7 @@ class ServiceLimits:
         for name in (
             "max_request",
             "max_concurrent",
-            "max_unsent",
+            "max_unsent_bytes",
             "max_tracked_peers",
             "max_streams_per_peer",
         ):
@@ -159,7 +159,8 @@ class RequestService:
         self._buckets: OrderedDict[PeerId, TokenBucket] = OrderedDict()
         self._serving: set[trio.CancelScope] = set()
         self._handling = 0
-        self._sending = 0
+        self._unsent = 0
+        self._unsent_to: dict[PeerId, int] = {}
 
     @property
     def open_streams(self) -> int:
@@ -226,15 +227,23 @@ class RequestService:
             return False
 
         scope.deadline = trio.current_time() + timeout
-        self._sending += 1
+        await self._send(stream, response)
+        counters.answered += 1
+        counters.bytes_out += len(response)
+        return True
+
+    async def _send(self, stream: Stream, response: bytes) -> None:
+        peer, size = stream.peer, len(response)
+        self._unsent += size
+        self._unsent_to[peer] = self._unsent_to.get(peer, 0) + size
         try:
             await write_frame(stream, response)
             await stream.close()
         finally:
-            self._sending -= 1
-        counters.answered += 1
-        counters.bytes_out += len(response)
-        return True
+            self._unsent -= size
+            self._unsent_to[peer] -= size
+            if self._unsent_to[peer] <= 0:
+                del self._unsent_to[peer]
 
     def _admit(self, peer: PeerId) -> bool:
         """Whether this request may be handled. One that is over its peer's rate costs the others nothing."""
@@ -249,7 +258,11 @@ class RequestService:
                 self._buckets.move_to_end(peer)
             if not bucket.take(now):
                 return False
-        if self._handling >= limits.max_concurrent or self._sending >= limits.max_unsent:
+        if (
+            self._handling >= limits.max_concurrent
+            or self._unsent >= limits.max_unsent_bytes
+            or self._unsent_to.get(peer, 0) >= max(1, limits.max_unsent_bytes // 4)
+        ):
             return False
         return self._total is None or self._total.take(now)
 
