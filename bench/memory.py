@@ -10,33 +10,36 @@ from bench.report import Row, compare
 from bench.sides import Scale, open_pair
 from interop.node import what_is_missing
 
-_CROWD = 100
+_COUNTED = 90
+_FEWEST = 40
 _SETTLE_S = 1.0  # for identify to be through
 
 
-async def _per_connection(side: str, crowd: int) -> float:
+async def _per_connection(side: str, counted: int) -> float:
+    warm_up = counted // 2
     async with open_pair(side, "stream", connect=False) as pair:
-        # One host connects first, so that what is loaded and compiled once is not counted.
-        await pair.client.call("dial", address=pair.server.address)
-        await pair.client.call("echo", peer=pair.server.peer)
-        await pair.client.call("crowd", size=crowd)
-        await trio.sleep(_SETTLE_S)
-        before = await pair.client.call("memory") + await pair.server.call("memory")
-        await pair.client.call("dialAll", address=pair.server.address)
-        await trio.sleep(_SETTLE_S)
-        after = await pair.client.call("memory") + await pair.server.call("memory")
-        return (after - before) / crowd / 1000
+        await pair.client.call("crowd", size=warm_up + counted)
+
+        async def memory_after(first: int, last: int) -> int:
+            await pair.client.call("dialFromCrowd", address=pair.server.address, first=first, last=last)
+            await trio.sleep(_SETTLE_S)
+            return await pair.client.call("memory") + await pair.server.call("memory")
+
+        # The first connections do not count: with them comes what is compiled, and the heap grows.
+        before = await memory_after(0, warm_up)
+        after = await memory_after(warm_up, warm_up + counted)
+        return (after - before) / counted / 1000
 
 
 async def connections(scale: Scale) -> list[Row]:
     """Both ends of a connection that stands idle, after identify."""
-    crowd = max(40, scale.of(_CROWD))
+    counted = max(_FEWEST, scale.of(_COUNTED))
     rounds = max(1, scale.rounds // 2)
     sides = ["py"] if what_is_missing() else ["py", "js"]
     results: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side in sides:
-            results[side].append(await _per_connection(side, crowd))
+            results[side].append(await _per_connection(side, counted))
     theirs = statistics.median(results["js"]) if "js" in results else None
     ours = statistics.median(results["py"])
     return [

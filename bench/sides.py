@@ -25,17 +25,20 @@ class Pair:
 class Scale:
     """How thorough a run is."""
 
+    warm_up: int
+    """Rounds, with the full amount of work, that do not count: V8 takes its time to compile."""
     rounds: int
+    """Rounds that count."""
     work: float
-    """How much of the full amount one round does."""
+    """How much of the full amount one of these does."""
 
     def of(self, amount: int) -> int:
         """The amount for one round."""
         return max(1, round(amount * self.work))
 
 
-FULL = Scale(rounds=7, work=1.0)
-QUICK = Scale(rounds=3, work=0.2)
+FULL = Scale(warm_up=3, rounds=7, work=1.0)
+QUICK = Scale(warm_up=1, rounds=3, work=0.3)
 
 
 @asynccontextmanager
@@ -55,23 +58,31 @@ async def open_pair(side: str, kind: str, *, connect: bool = True) -> AsyncGener
         yield Pair(client, server)
 
 
-Measure = Callable[[Pair], Awaitable[float]]
+Measure = Callable[[Pair, int], Awaitable[float]]
+"""Seconds that a pair takes for an amount of work."""
 
 
 async def side_by_side(
-    kind: str, scale: Scale, measure: Measure, *, prepare: Callable[[Pair], Awaitable[None]] | None = None
+    kind: str,
+    scale: Scale,
+    amount: int,
+    measure: Measure,
+    *,
+    prepare: Callable[[Pair], Awaitable[None]] | None = None,
 ) -> tuple[float, float | None]:
-    """The medians of ours and theirs over alternating rounds, after one of warm-up; None without node."""
+    """The medians of ours and theirs, in work per second, over alternating rounds; None without node."""
     sides = ["py"] if what_is_missing() else ["py", "js"]
+    once = scale.of(amount)
     async with AsyncExitStack() as stack:
         pairs = {side: await stack.enter_async_context(open_pair(side, kind)) for side in sides}
-        results: dict[str, list[float]] = {side: [] for side in sides}
+        speeds: dict[str, list[float]] = {side: [] for side in sides}
         for pair in pairs.values():
             if prepare is not None:
                 await prepare(pair)
-            await measure(pair)
+            for _ in range(scale.warm_up):
+                await measure(pair, amount)
         for _ in range(scale.rounds):
             for side, pair in pairs.items():
-                results[side].append(await measure(pair))
-    theirs = statistics.median(results["js"]) if "js" in results else None
-    return statistics.median(results["py"]), theirs
+                speeds[side].append(once / await measure(pair, once))
+    theirs = statistics.median(speeds["js"]) if "js" in speeds else None
+    return statistics.median(speeds["py"]), theirs

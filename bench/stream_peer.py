@@ -12,7 +12,6 @@ from bench.commands import answer_commands
 from interop.streams import bulk_once, echo_once, repeat, request_once, serve_streams
 from pywaku.ids import PeerId
 from pywaku.network.libp2p.host import Libp2pNetwork, open_network
-from pywaku.wire.framing import frame
 from pywaku.wire.multiaddr import Multiaddr
 
 _LISTEN = [Multiaddr.parse("/ip4/127.0.0.1/tcp/0")]
@@ -37,7 +36,7 @@ class StreamPeer:
     async def bench_requests(self, options: dict[str, Any]) -> float:
         """Seconds that `count` requests take, `concurrency` at a time."""
         peer = PeerId.from_text(options["peer"])
-        request = frame(os.urandom(options["size"]))
+        request = os.urandom(options["size"])
         start = time.perf_counter()
         await repeat(
             options["count"], options["concurrency"], lambda: request_once(self._network, peer, request)
@@ -58,9 +57,9 @@ class StreamPeer:
         while len(self._crowd) < options["size"]:
             self._crowd.append(await self._nursery.start(_keep_host))
 
-    async def dial_all(self, options: dict[str, Any]) -> None:
-        """Have each of the crowd connect to an address."""
-        for network in self._crowd:
+    async def dial_from_crowd(self, options: dict[str, Any]) -> None:
+        """Have some of the crowd connect to an address."""
+        for network in self._crowd[options["first"] : options["last"]]:
             await network.connect(Multiaddr.parse(options["address"]))
 
 
@@ -83,7 +82,7 @@ async def main() -> None:
                 "benchRequests": peer.bench_requests,
                 "benchBulk": peer.bench_bulk,
                 "crowd": peer.crowd,
-                "dialAll": peer.dial_all,
+                "dialFromCrowd": peer.dial_from_crowd,
             },
             {"peer": str(network.peer_id), "addresses": [str(address) for address in network.addresses]},
         )

@@ -10,15 +10,12 @@ _MEGABYTE = 1_000_000
 
 
 async def _requests(name: str, scale: Scale, *, count: int, concurrency: int, goal: float) -> Row:
-    amount = scale.of(count)
-
-    async def measure(pair: Pair) -> float:
-        seconds = await pair.client.call(
+    async def measure(pair: Pair, amount: int) -> float:
+        return await pair.client.call(
             "benchRequests", peer=pair.server.peer, count=amount, concurrency=concurrency, size=200
         )
-        return amount / float(seconds)
 
-    ours, theirs = await side_by_side("stream", scale, measure)
+    ours, theirs = await side_by_side("stream", scale, count, measure)
     return compare(name, ours=ours, theirs=theirs, peer=PEER, goal=goal, unit="requests/s")
 
 
@@ -34,11 +31,11 @@ async def concurrent(scale: Scale) -> list[Row]:
 
 async def bulk(scale: Scale) -> list[Row]:
     """One stream, written 64 KB at a time."""
-    amount = scale.of(400 * _MEGABYTE)
 
-    async def measure(pair: Pair) -> float:
-        seconds = await pair.client.call("benchBulk", peer=pair.server.peer, bytes=amount, chunk=65536)
-        return amount / _MEGABYTE / float(seconds)
+    async def measure(pair: Pair, amount: int) -> float:
+        return await pair.client.call(
+            "benchBulk", peer=pair.server.peer, bytes=amount * _MEGABYTE, chunk=65536
+        )
 
-    ours, theirs = await side_by_side("stream", scale, measure)
+    ours, theirs = await side_by_side("stream", scale, 400, measure)
     return [compare("bulk-64KB", ours=ours, theirs=theirs, peer=PEER, goal=1.0, unit="MB/s")]

@@ -118,7 +118,7 @@ class PeerProcess:
 
 @asynccontextmanager
 async def open_peer_process(command: Sequence[str]) -> AsyncGenerator[PeerProcess]:
-    """Start `command` (in the project's folder) and wait until it is ready; on leaving it is ended, by force where necessary.
+    """Run `command` in the project's folder. Leaving the context ends it, by force if need be.
 
     Its stderr is ours, so that what it complains of is seen.
     """
