@@ -222,6 +222,20 @@ async def test_addresses_of_other_transports_are_a_dial_error_that_says_so() -> 
                 await network.connect(Multiaddr.parse(text))
 
 
+@pytest.mark.parametrize("name", ["a..b", "x" * 64])
+async def test_a_name_that_is_none_is_a_dial_error(name: str) -> None:
+    async with open_network() as network:
+        with pytest.raises(DialError, match="not a name"):
+            await network.connect(Multiaddr.parse(f"/dns4/{name}/tcp/443/wss"))
+
+
+async def test_a_server_name_that_is_none_is_a_dial_error() -> None:
+    async with echoing_host() as host, open_network() as network:
+        address = host.addresses[0].without_peer()
+        with pytest.raises(DialError):
+            await network.connect(Multiaddr.parse(f"{address}/tls/sni/.example/ws"))
+
+
 async def test_concurrent_dials_share_one_connection() -> None:
     async with echoing_host() as host, open_network() as network, trio.open_nursery() as nursery:
         for _ in range(20):

@@ -94,6 +94,23 @@ async def test_a_plain_http_request_on_the_websocket_port_is_sent_away() -> None
         await assert_serves(host)
 
 
+async def test_headers_that_are_not_ascii_in_a_websocket_answer_are_a_dial_error() -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: \xff\r\n\r\n"
+        )
+        await closed_by_host(stream)
+
+    async with open_network() as network, trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(trio.serve_tcp, answer, 0)
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(DialError, match="websocket"):
+            await network.connect(Multiaddr.parse(f"/ip4/127.0.0.1/tcp/{port}/ws"))
+        nursery.cancel_scope.cancel()
+
+
 async def test_endless_http_headers_on_the_websocket_port_are_cut_off() -> None:
     async with echoing_host(listen=WS) as host, await tcp_to(host.addresses[0]) as stream:
         with pytest.raises(trio.BrokenResourceError):

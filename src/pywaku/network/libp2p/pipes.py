@@ -182,7 +182,7 @@ class WebSocketPipe:
 def _feed_only(ws: WSConnection, data: bytes) -> None:
     try:
         ws.receive_data(data or None)
-    except ProtocolError as error:
+    except (ProtocolError, ValueError) as error:  # ValueError: a header that is not ASCII
         raise PipeBroken(f"websocket protocol violated: {error}") from error
 
 
@@ -192,7 +192,7 @@ def _feed(ws: WSConnection, data: bytes) -> list[object]:
     _feed_only(ws, data)
     try:
         event = next(iter(ws.events()), None)
-    except ProtocolError as error:
+    except (ProtocolError, ValueError) as error:
         raise PipeBroken(f"websocket protocol violated: {error}") from error
     return [] if event is None else [event]
 

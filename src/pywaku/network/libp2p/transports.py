@@ -71,6 +71,8 @@ async def dial_pipe(address: Multiaddr, *, tls: ssl.SSLContext | None = None) ->
         socket_stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
     except OSError as error:
         raise DialError(f"{address}: {_os_reason(error)}") from error
+    except ValueError as error:
+        raise DialError(f"{address}: not a name that can be looked up: {error}") from error
     stream: SocketLike = socket_stream
     try:
         remote = remote_address(socket_stream, endpoint)
@@ -83,7 +85,7 @@ async def dial_pipe(address: Multiaddr, *, tls: ssl.SSLContext | None = None) ->
             host = f"[{endpoint.host}]" if endpoint.host_protocol == "ip6" else endpoint.host
             return await WebSocketPipe.connect(stream, f"{host}:{endpoint.port}"), remote
         return SocketPipe(stream), remote
-    except (PipeBroken, trio.BrokenResourceError, OSError) as error:
+    except (PipeBroken, trio.BrokenResourceError, OSError, ValueError) as error:  # ValueError: a bad sni
         await trio.aclose_forcefully(stream)
         cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
         raise DialError(f"{address}: {cause}") from error
