@@ -7,8 +7,10 @@ built on an archive use it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pywaku.archive.port import (
+    Archive,
     ArchiveCounters,
     ArchiveEntry,
     ArchivePage,
@@ -18,6 +20,7 @@ from pywaku.archive.port import (
     StoredMessage,
 )
 from pywaku.errors import ArchiveError, CursorNotFound
+from pywaku.message import WakuMessage
 
 
 class MemoryArchive:
@@ -135,3 +138,34 @@ def _entry(message: StoredMessage, include_data: bool) -> ArchiveEntry:
     if not include_data:
         return ArchiveEntry(message.message_hash, message.timestamp_ns)
     return ArchiveEntry(message.message_hash, message.timestamp_ns, message.pubsub_topic, message.message)
+
+
+PUBSUB_TOPIC = "/waku/2/rs/42/0"
+START_NS = 1_700_000_000_000_000_000
+
+
+def stored(
+    number: int = 0,
+    *,
+    timestamp_ns: int | None = START_NS,
+    content_topic: str = "/test/1/archive/proto",
+    pubsub_topic: str = PUBSUB_TOPIC,
+    size: int = 16,
+) -> StoredMessage:
+    """A message to keep; those of different numbers differ."""
+    payload = number.to_bytes(8, "big", signed=True).ljust(size, b".")
+    message = WakuMessage(payload, content_topic, timestamp_ns=timestamp_ns)
+    return StoredMessage.of(pubsub_topic, message, START_NS)
+
+
+def series(count: int, *, step_ns: int = 1_000_000, size: int = 16, **fields: str) -> list[StoredMessage]:
+    """Messages one after the other in time, so in the order of the archive."""
+    return [stored(i, timestamp_ns=START_NS + i * step_ns, size=size, **fields) for i in range(count)]
+
+
+async def pages(archive: Archive, query: ArchiveQuery) -> list[ArchivePage]:
+    """All pages from that of `query` on, each asked for with the cursor of the one before."""
+    found = [await archive.query(query)]
+    while found[-1].cursor is not None:
+        found.append(await archive.query(replace(query, cursor=found[-1].cursor)))
+    return found

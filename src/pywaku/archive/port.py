@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from pywaku.errors import InvalidInput
 from pywaku.message import WakuMessage, message_hash
 
-HASH_SIZE = 32
-MAX_LIMIT = 1_000
+HASH_SIZE: Final = 32
+EARLIEST_NS: Final = -(1 << 63)
+LATEST_NS: Final = (1 << 63) - 1
+MAX_LIMIT: Final = 1_000
 """Entries that one page can be asked to have; what a peer may ask for is up to the store protocol."""
 
 
@@ -68,6 +70,9 @@ class ArchiveQuery:
             or self.end_ns is not None
         ):
             raise InvalidInput("a query is by hashes or by content (topics, times), not both")
+        for name, time in (("start_ns", self.start_ns), ("end_ns", self.end_ns)):
+            if time is not None and not EARLIEST_NS <= time <= LATEST_NS:
+                raise InvalidInput(f"{name} is {EARLIEST_NS} to {LATEST_NS}, not {time}")
         for value in (*self.hashes, *(() if self.cursor is None else (self.cursor,))):
             if len(value) != HASH_SIZE:
                 raise InvalidInput(f"a message hash has {HASH_SIZE} bytes, not {len(value)}")
@@ -105,6 +110,26 @@ class RetentionPolicy:
     max_bytes: int | None = None
     """What the archive takes on disk, indexes included."""
 
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("max_age_s", self.max_age_s),
+            ("max_messages", self.max_messages),
+            ("max_bytes", self.max_bytes),
+        ):
+            if value is not None and value < 1:
+                raise InvalidInput(f"{name} is at least 1, not {value}")
+
+    @property
+    def keeps_everything(self) -> bool:
+        """Whether there is no limit at all."""
+        return self.max_age_s is None and self.max_messages is None and self.max_bytes is None
+
+    def oldest_kept_ns(self, now_ns: int) -> int | None:
+        """The earliest timestamp that is young enough; None where age does not matter."""
+        if self.max_age_s is None:
+            return None
+        return max(EARLIEST_NS, now_ns - self.max_age_s * 1_000_000_000)
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStats:
@@ -134,6 +159,10 @@ class ArchiveCounters:
     reconnects: int = 0
     errors: dict[str, int] = field(default_factory=dict[str, int])
     """Failed calls by reason (`ArchiveError.reason`)."""
+
+    def count_error(self, reason: str) -> None:
+        """One more failed call."""
+        self.errors[reason] = self.errors.get(reason, 0) + 1
 
 
 class Archive(Protocol):
