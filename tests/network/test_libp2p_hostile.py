@@ -8,6 +8,7 @@ import random
 import resource
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
@@ -104,8 +105,8 @@ async def test_headers_that_are_not_ascii_in_a_websocket_answer_are_a_dial_error
         await closed_by_host(stream)
 
     async with open_network() as network, trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(trio.serve_tcp, answer, 0)
-        port = listener.socket.getsockname()[1]
+        listeners = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
         with pytest.raises(DialError, match="websocket"):
             await network.connect(Multiaddr.parse(f"/ip4/127.0.0.1/tcp/{port}/ws"))
         nursery.cancel_scope.cancel()

@@ -31,6 +31,7 @@ from pywaku.wire.multiaddr import Multiaddr
 logger = logging.getLogger(__name__)
 
 _SWEEP_S: Final = 5.0
+_WRITE_SIZE: Final = 256 * 1024  # a peer that takes as much within the stall timeout is merely slow
 _QUEUE_OVERFLOW: Final = 16  # times the bound at which senders wait: only a peer's own doing gets there
 
 InboundStream = Callable[[MuxedStream], None]
@@ -148,10 +149,15 @@ class Connection:
 
     async def wait_queue_space(self) -> None:
         """A checkpoint that lasts while too much is queued for the peer."""
-        if self.muxer.queued_bytes > self._limits.max_queued_bytes and not self.ended.is_set():
-            await self._queue_space.park()
-        else:
+        if not self.crowded:
             await trio.lowlevel.checkpoint()
+        while self.crowded:  # of those who wait, the first may have taken all the space
+            await self._queue_space.park()
+
+    @property
+    def crowded(self) -> bool:
+        """Is too much queued for the peer?"""
+        return self.muxer.queued_bytes > self._limits.max_queued_bytes and not self.ended.is_set()
 
     async def _write(self) -> None:
         try:
@@ -164,8 +170,10 @@ class Connection:
                     await trio.lowlevel.checkpoint()
                     continue
                 data = self._cipher.encrypt(chunks)
-                self._writing_since = trio.current_time()
-                await self._pipe.send(data)
+                for start in range(0, len(data), _WRITE_SIZE):
+                    self._writing_since = trio.current_time()
+                    whole = len(data) <= _WRITE_SIZE
+                    await self._pipe.send(data if whole else data[start : start + _WRITE_SIZE])
                 self._writing_since = None
                 if self.muxer.queued_bytes <= self._limits.max_queued_bytes:
                     self._queue_space.unpark_all()

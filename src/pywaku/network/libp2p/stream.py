@@ -118,6 +118,9 @@ class MuxedStream:
             data, self._preface = self._preface + data, b""
         connection, sent, size = self.connection, 0, len(data)
         try:
+            if connection.crowded:  # many streams that each add a little are as much as one that adds a lot
+                await connection.wait_queue_space()
+                self._check_writable()
             while True:
                 part = data if size <= _SLICE else data[sent : sent + _SLICE]
                 taken = connection.muxer.send(self.stream_id, part)

@@ -1,0 +1,95 @@
+"""One connection over a pipe whose other end a test controls, on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from pywaku.errors import StreamReset
+from pywaku.keys import PrivateKey
+from pywaku.network.libp2p.connection import Connection
+from pywaku.network.libp2p.limits import HostLimits
+from pywaku.network.libp2p.mplex import Mplex
+from pywaku.network.libp2p.noise import NoiseTransport
+from pywaku.network.libp2p.upgrade import Upgraded
+from pywaku.network.port import Direction
+from pywaku.wire.multiaddr import Multiaddr
+
+
+class SlowPipe:
+    """Says nothing, and takes so many bytes a second."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.taken = 0
+
+    async def receive(self) -> bytes:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def send(self, data: bytes) -> None:
+        await trio.sleep(len(data) / self.rate)
+        self.taken += len(data)
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+@asynccontextmanager
+async def connection_over(pipe: SlowPipe, limits: HostLimits) -> AsyncGenerator[Connection]:
+    """A running connection, with mplex: it has no windows."""
+    connection = Connection(
+        Upgraded(
+            pipe,
+            NoiseTransport(bytes(32), bytes(32)),
+            Mplex(initiator=True),
+            PrivateKey.generate().public.peer_id,
+            b"",
+        ),
+        direction=Direction.OUTBOUND,
+        remote_address=Multiaddr.parse("/ip4/127.0.0.1/tcp/1"),
+        limits=limits,
+        on_stream=lambda _: None,
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        yield connection
+        connection.abandon("the test is over")
+
+
+@pytest.mark.virtual
+async def test_a_peer_that_takes_its_bytes_slowly_is_not_cut_off() -> None:
+    pipe = SlowPipe(rate=32 * 1024)
+    async with connection_over(pipe, HostLimits(send_stall_timeout_s=30)) as connection:
+        stream = await connection.open_stream()
+        for _ in range(8):
+            await stream.send(bytes(1024 * 1024))
+        assert not connection.ended.is_set()
+
+
+@pytest.mark.virtual
+async def test_a_peer_that_stops_taking_bytes_is_cut_off() -> None:
+    pipe = SlowPipe(rate=1024)
+    async with connection_over(pipe, HostLimits(send_stall_timeout_s=30)) as connection:
+        stream = await connection.open_stream()
+        await stream.send(bytes(1024 * 1024))
+        with pytest.raises(StreamReset, match="takes no bytes"):
+            await stream.send(bytes(8 * 1024 * 1024))
+        assert trio.current_time() < 60
+
+
+@pytest.mark.virtual
+async def test_what_many_streams_queue_together_is_bounded() -> None:
+    pipe = SlowPipe(rate=1024 * 1024)
+    async with (
+        connection_over(pipe, HostLimits(max_queued_bytes=1024 * 1024)) as connection,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(64):
+            nursery.start_soon((await connection.open_stream()).send, bytes(1_000_000))
+        while pipe.taken < 64_000_000:
+            await trio.sleep(0.1)
+            assert connection.muxer.queued_bytes < 3 * 1024 * 1024
