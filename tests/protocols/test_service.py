@@ -77,7 +77,7 @@ async def open_bench(limits: ServiceLimits = FREE) -> AsyncGenerator[tuple[Bench
             bench.upper,
             limits=limits,
             on_limited=lambda data: b"429 " + data,
-            on_undecodable=lambda error: f"400 {error}".encode(),
+            on_undecodable=lambda data, error: f"400 {error}: ".encode() + data,
             on_failed=lambda data, error: b"500 " + data + b" " + type(error).__name__.encode(),
         )
         service.start()
@@ -101,7 +101,7 @@ async def test_a_request_has_one_response() -> None:
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        (b"undecodable", b"400 not this"),
+        (b"undecodable", b"400 not this: undecodable"),
         (b"broken", b"500 broken ValueError"),
         (b"network", b"500 network NetworkError"),
     ],
@@ -303,29 +303,6 @@ async def test_without_words_of_its_own_a_protocol_resets() -> None:
                 await bench.ask(data)
             assert not isinstance(caught.value, RequestTimeout)
         assert service.counters.limited == 1
-        service.close()
-
-
-@pytest.mark.virtual
-async def test_a_limited_request_that_is_not_understood_is_answered_so() -> None:
-    """`on_limited` may fail to decode."""
-    async with open_bench() as (bench, full):
-        full.close()
-
-        def on_limited(_data: bytes) -> bytes:
-            raise DecodeError("what")
-
-        service = RequestService(
-            bench.server,
-            PROTOCOL,
-            bench.upper,
-            limits=ServiceLimits(per_peer=RateLimit(1, 100.0)),
-            on_limited=on_limited,
-            on_undecodable=lambda error: f"400 {error}".encode(),
-        )
-        service.start()
-        assert await bench.ask(b"a") == b"A"
-        assert await bench.ask(b"a") == b"400 what"
         service.close()
 
 

@@ -142,7 +142,7 @@ class RequestService:
         *,
         limits: ServiceLimits | None = None,
         on_limited: Callable[[bytes], bytes | None] | None = None,
-        on_undecodable: Callable[[DecodeError], bytes | None] | None = None,
+        on_undecodable: Callable[[bytes, DecodeError], bytes | None] | None = None,
         on_failed: Callable[[bytes, Exception], bytes | None] | None = None,
     ) -> None:
         self.protocol = protocol
@@ -219,8 +219,7 @@ class RequestService:
         scope.deadline = trio.current_time() + timeout
         if not self._admit(stream.peer):
             counters.limited += 1
-            on_limited = self._on_limited
-            response = None if on_limited is None else self._made(lambda: on_limited(request))
+            response = None if self._on_limited is None else self._on_limited(request)
         else:
             response = await self._answer(stream.peer, request)
         if response is None:
@@ -273,18 +272,10 @@ class RequestService:
         except DecodeError as error:
             self.counters.undecodable += 1
             logger.debug("request refused protocol=%s peer=%s error=%s", self.protocol, peer.short(), error)
-            return None if self._on_undecodable is None else self._on_undecodable(error)
+            return None if self._on_undecodable is None else self._on_undecodable(request, error)
         except Exception as error:
             self.counters.failed += 1
             logger.exception("request handler failed protocol=%s peer=%s", self.protocol, peer.short())
-            on_failed, failure = self._on_failed, error
-            return None if on_failed is None else self._made(lambda: on_failed(request, failure))
+            return None if self._on_failed is None else self._on_failed(request, error)
         finally:
             self._handling -= 1
-
-    def _made(self, make: Callable[[], bytes | None]) -> bytes | None:
-        """What the protocol says of a request that was not handled, which it may not understand either."""
-        try:
-            return make()
-        except DecodeError as error:
-            return None if self._on_undecodable is None else self._on_undecodable(error)
