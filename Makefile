@@ -43,7 +43,7 @@ types: $(READY) ## pyright, strict
 contract: $(READY) ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
-# Node.js: the machine's own from version 22 on, else the one that comes as a Python wheel.
+# Node.js: the machine's own from version 20 on, else the one that comes as a Python wheel.
 NODE_READY := interop/js/node_modules/.ready
 $(NODE_READY): interop/js/package.json interop/js/package-lock.json requirements/node.txt | $(READY)
 	@interop/node-setup.sh "$(PYTHON)"
