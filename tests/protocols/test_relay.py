@@ -588,6 +588,48 @@ async def test_what_was_published_leaves_before_relay_closes() -> None:
 
 
 @pytest.mark.virtual
+async def test_what_was_published_leaves_also_if_there_was_a_time_without_peers() -> None:
+    async with open_nodes(1) as (node,):
+        subscription = node.relay.subscribe(TOPIC)
+        async with open_node(node.network.world, "short-lived") as brief:
+            await brief.network.connect(node.network.addresses)
+            await trio.sleep(2)
+            await brief.network.disconnect(node.network.peer_id)
+            await trio.sleep(2)
+            assert brief.relay.peers == frozenset()
+            await brief.network.connect(node.network.addresses)
+            await trio.sleep(2)
+            for number in range(100):
+                await brief.relay.publish(TOPIC, message(number))
+        await trio.sleep(1)
+        assert len(subscription) == 100
+
+
+@pytest.mark.virtual
+async def test_a_publish_that_waits_while_relay_closes_says_so() -> None:
+    options = RelayOptions(outbox=OutboxLimits(messages=10), slow_peer_grace_s=60, write_timeout_s=1000)
+    refused: list[Exception] = []
+    async with trio.open_nursery() as nursery:
+        async with open_world(options=options) as world:
+            relay = world.relay
+
+            async def publish() -> None:
+                try:
+                    for number in range(100):
+                        await relay.publish(TOPIC, message(f"{number} {'x' * 100_000}"))
+                except NodeClosed as error:
+                    refused.append(error)
+
+            world.world.stall(world.raw.network)
+            nursery.start_soon(publish)
+            await trio.sleep(1)
+            assert relay.counters.publish_waits > 0
+            published = relay.counters.published
+        assert len(refused) == 1
+        assert relay.counters.published == published
+
+
+@pytest.mark.virtual
 async def test_closing_leaves_nothing_behind_and_is_quick() -> None:
     async with SimulatedWorld(1) as world, world.host("raw") as other, world.host("node") as network:
         raw = RawPeer(other)

@@ -89,9 +89,11 @@ class RelayPeers:
     async def finish(self) -> None:
         """Let every link send what waits, and end."""
         self._closing = True
+        self._room.unpark_all()
         for link in tuple(self._links.values()):
             link.finish()
         if self._links:
+            self._idle = trio.Event()  # the one there was may be of an earlier time without peers
             await self._idle.wait()
 
     def close(self) -> None:

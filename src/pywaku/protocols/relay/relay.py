@@ -189,6 +189,8 @@ class Relay:
         if self._peers.congested:
             await self._peers.wait_for_room(pubsub_topic, self._params)
             now = trio.current_time()
+        if self._closed:  # while it waited
+            raise NodeClosed("relay is closed")
         published = self._router.publish(pubsub_topic, data, now)
         if published.duplicate:
             return PublishOutcome(pubsub_topic, message, published.message_id, 0, duplicate=True)
