@@ -93,3 +93,24 @@ async def test_what_many_streams_queue_together_is_bounded() -> None:
         while pipe.taken < 64_000_000:
             await trio.sleep(0.1)
             assert connection.muxer.queued_bytes < 3 * 1024 * 1024
+
+
+@pytest.mark.virtual
+async def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
+    async with connection_over(SlowPipe(rate=1), HostLimits()) as connection:
+        stream = await connection.open_stream()
+        await stream.send(b"what takes its time to leave")
+        with trio.move_on_after(0.1):
+            await connection.close("done")
+        await connection.ended.wait()
+        assert trio.current_time() < 1
+
+
+@pytest.mark.virtual
+async def test_a_cipher_that_is_used_up_ends_the_connection_and_nothing_else() -> None:
+    async with connection_over(SlowPipe(rate=1e9), HostLimits()) as connection:
+        connection._cipher._send_nonce = (1 << 64) - 1
+        stream = await connection.open_stream()
+        await stream.send(b"one too many")
+        await connection.ended.wait()
+        assert "noise messages" in connection.reason

@@ -179,7 +179,7 @@ class Connection:
                     self._queue_space.unpark_all()
         except PipeBroken as error:
             self._end(str(error))
-        except DecodeError as error:  # the cipher is used up
+        except LimitExceeded as error:  # the cipher is used up
             self._end(str(error))
 
     async def _flushed(self) -> None:
@@ -254,9 +254,11 @@ class Connection:
             self._set_reason(reason)
             self.muxer.end()
             self.wake_writer()
-            with trio.move_on_after(self._limits.close_timeout_s):
-                await self._flushed()
-            self._scope.cancel()
+            try:
+                with trio.move_on_after(self._limits.close_timeout_s):
+                    await self._flushed()
+            finally:  # a caller that does not wait for it closes the connection all the same
+                self._scope.cancel()
         await self.ended.wait()
 
     def abandon(self, reason: str) -> None:
