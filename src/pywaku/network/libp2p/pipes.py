@@ -82,9 +82,10 @@ class SocketPipe:
 class WebSocketPipe:
     """Binary WebSocket messages over a socket, whose boundaries mean nothing (libp2p websockets)."""
 
-    __slots__ = ("_pipe", "_write_lock", "_ws")
+    __slots__ = ("_ended", "_pipe", "_write_lock", "_ws")
 
     def __init__(self, pipe: SocketPipe, ws: WSConnection) -> None:
+        self._ended = False
         self._pipe = pipe
         self._ws = ws
         self._write_lock = trio.Lock()
@@ -122,7 +123,7 @@ class WebSocketPipe:
                         raise PipeBroken("not a websocket server")
 
     async def receive(self) -> bytes:
-        while True:
+        while not self._ended:
             # Bytes that came with the upgrade are waiting inside, so events come before the next read.
             received = await self._take_events()
             if received is not None:
@@ -131,6 +132,7 @@ class WebSocketPipe:
             if not data:
                 return b""
             _feed_only(self._ws, data)
+        return b""
 
     async def _take_events(self) -> bytes | None:
         """The bytes of all events that are there; None if there are none, `b""` at the end."""
@@ -145,6 +147,7 @@ class WebSocketPipe:
                     case Pong():
                         pass
                     case CloseConnection():
+                        self._ended = True  # the end comes after what was sent before it
                         if self._ws.state is ConnectionState.REMOTE_CLOSING:
                             await self._send_now(self._ws.send(event.response()))
                         return b"".join(chunks)
