@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         InvalidTopic,
         ListenError,
         NetworkError,
+        NodeClosed,
         WakuError,
     )
     from pywaku.gossip import GossipParams, Verdict
@@ -44,6 +45,7 @@ _HOMES = {
         "InvalidTopic",
         "ListenError",
         "NetworkError",
+        "NodeClosed",
         "WakuError",
     ),
     "pywaku.gossip": ("GossipParams", "Verdict"),
@@ -77,6 +79,7 @@ __all__ = [
     "Multiaddr",
     "NetworkError",
     "Node",
+    "NodeClosed",
     "NodeConfig",
     "PeerId",
     "PrivateKey",

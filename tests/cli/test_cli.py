@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -71,10 +72,38 @@ async def test_static_nodes_are_connected() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ((), "cluster_id: is required"),
-        (("--cluster-id", "70000"), "cluster_id: is 0 to 65535"),
-        (("--cluster-id", "1", "--nodekey", "xyz"), "node_key: "),
-        (("--preset", "nowhere"), "preset: there is no 'nowhere'"),
+        ((), "pywaku: --cluster-id: is required"),
+        (("--cluster-id", "70000"), "pywaku: --cluster-id: is 0 to 65535"),
+        (("--cluster-id", "1", "--shard", "1024"), "pywaku: --shard: "),
+        (("--cluster-id", "1", "--nodekey", "xyz"), "pywaku: --nodekey: "),
+        (("--cluster-id", "1", "--staticnode", "xyz"), "pywaku: --staticnode: 'xyz' is not a multiaddr"),
+        (
+            ("--cluster-id", "1", "--ext-multiaddr", "xyz"),
+            "pywaku: --ext-multiaddr: 'xyz' is not a multiaddr",
+        ),
+        (("--preset", "nowhere"), "pywaku: --preset: there is no 'nowhere'"),
+        (
+            ("--cluster-id", "1", "--ports-shift", "9999"),
+            "pywaku: --ports-shift: 9999 moves --tcp-port 60000 out of 1 to 65535",
+        ),
+        (
+            ("--cluster-id", "1", "--websocket-secure-cert-path", "a"),
+            "pywaku: --websocket-secure-key-path: and --websocket-secure-cert-path go together",
+        ),
+        (
+            (
+                *("--cluster-id", "1", "--tcp-port", "0", "--websocket-secure-cert-path", "a"),
+                *("--websocket-secure-key-path", "b"),
+            ),
+            "pywaku: --websocket-secure-cert-path: needs --websocket-support",
+        ),
+        (
+            (
+                *("--cluster-id", "1", "--tcp-port", "0", "--websocket-secure-cert-path", "/nowhere/a"),
+                *("--websocket-secure-key-path", "b", "--websocket-support", "--websocket-port", "0"),
+            ),
+            "pywaku: --websocket-secure-cert-path: cannot read /nowhere/a",
+        ),
         (("--cluster-id", "one"), "'one' is not a valid integer"),
         (("--no-such-option",), "No such option"),
     ],
@@ -94,6 +123,12 @@ async def test_a_port_in_use_is_one_line_and_exit_code_1() -> None:
         )
     assert done.returncode == 1
     assert done.stderr.strip() == f"pywaku: cannot listen on /ip4/127.0.0.1/tcp/{port}: the address is in use"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "pywaku", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith("pywaku ")
 
 
 def test_version_and_help() -> None:

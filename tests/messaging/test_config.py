@@ -45,6 +45,10 @@ PEER = "16Uiu2HAmL1Bc5EJDopSBtZtD9q3E6KzqbDvQ1NmEY5pqnMBG7qDj"
         ({"cluster_id": 1, "bootstrap_nodes": ["no address"]}, "bootstrap_nodes: "),
         ({"cluster_id": 1, "announce": ["no address"]}, "announce: "),
         ({"cluster_id": 1, "node_key": "abc"}, "node_key: "),
+        (
+            {"cluster_id": 1, "bootstrap_nodes": [f"/ip4/127.0.0.1/udp/1/quic-v1/p2p/{PEER}"]},
+            "bootstrap_nodes: are addresses for TCP, ws or wss",
+        ),
     ],
 )
 def test_a_property_that_cannot_be_meant_is_refused_by_name(
@@ -53,6 +57,34 @@ def test_a_property_that_cannot_be_meant_is_refused_by_name(
     with pytest.raises(InvalidInput) as caught:
         NodeConfig(**properties)
     assert str(caught.value).startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("property_", "value", "complaint"),
+    [
+        ("cluster_id", "42", "is an int, not '42'"),
+        ("cluster_id", True, "is an int, not True"),
+        ("shards", 0, "is a list, not 0"),
+        ("shards", "0", "is a list, not '0'"),
+        ("shards", ["0"], "are ints, not '0'"),
+        ("tcp_port", "60000", "is an int, not '60000'"),
+        ("max_connections", None, "is an int, not None"),
+        ("bootstrap_nodes", f"/ip4/127.0.0.1/tcp/1/p2p/{PEER}", "is a list, not '/ip4/"),
+        ("bootstrap_nodes", [None], "are multiaddrs or their texts, not None"),
+        ("announce", None, "is a list, not None"),
+        ("preset", 1, "is a name, not 1"),
+        ("node_key", b"1" * 32, "is a PrivateKey or 64 hex digits, not bytes"),
+        ("listen_address", None, "is an IP address, not None"),
+        ("gossip", None, "is a GossipParams, not None"),
+    ],
+)
+def test_a_property_of_the_wrong_kind_is_refused_by_name(
+    property_: str, value: object, complaint: str
+) -> None:
+    properties: dict[str, Any] = {"cluster_id": 42, property_: value}
+    with pytest.raises(InvalidInput) as caught:
+        NodeConfig(**properties)
+    assert str(caught.value).startswith(f"{property_}: {complaint}")
 
 
 def test_open_node_knows_every_property_by_name_and_type() -> None:

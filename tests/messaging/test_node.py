@@ -9,6 +9,7 @@ from typing import Unpack
 
 import pytest
 import trio
+from cryptography.hazmat.primitives import serialization
 
 import pywaku
 from pywaku import InvalidInput, ListenError, Node, NodeConfig, WakuMessage, open_node
@@ -112,6 +113,55 @@ async def test_a_certificate_that_cannot_be_read_is_refused_by_name(tmp_path: Pa
     with pytest.raises(InvalidInput, match="websocket_secure_cert"):
         async with open_node(config):
             pass
+
+
+async def test_a_certificate_s_file_is_named_when_it_is_the_wrong_one(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, other_key = write_certificate(tmp_path / "other")
+    no_pem = tmp_path / "no.pem"
+    no_pem.write_bytes(b"\xff\x00")
+    for given, complaint in (
+        ((tmp_path / "missing", key), "websocket_secure_cert: cannot read .*missing"),
+        ((cert, tmp_path), "websocket_secure_key: cannot read"),
+        ((cert, no_pem), "websocket_secure_key: .*no.pem is no PEM file"),
+        ((cert, other_key), "websocket_secure_cert: .* cannot be used with .*other"),
+    ):
+        with pytest.raises(InvalidInput, match=complaint):
+            async with open_node(
+                local(websocket_port=0, websocket_secure_cert=given[0], websocket_secure_key=given[1])
+            ):
+                pass
+
+
+async def test_an_encrypted_key_is_refused_and_no_pass_phrase_asked_for(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    secret = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(
+        secret.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"pass phrase"),
+        )
+    )
+    with pytest.raises(InvalidInput, match="websocket_secure_key: is encrypted"):
+        async with open_node(local(websocket_port=0, websocket_secure_cert=cert, websocket_secure_key=key)):
+            pass
+
+
+async def test_a_shard_outside_of_the_network_is_refused() -> None:
+    async with open_node(cluster_id=1, num_shards_in_network=8, listen_address="127.0.0.1") as node:
+        with pytest.raises(InvalidInput, match="0 to 7 in this network, not 8"):
+            await node.publish(WakuMessage(b"x", TOPIC), shard=8)
+        with pytest.raises(InvalidInput, match="0 to 7 in this network, not 8"):
+            node.subscribe(shard=8)
+
+
+async def test_peers_are_who_is_connected() -> None:
+    async with open_node(local()) as one, open_node(local()) as two:
+        assert one.peers == frozenset()
+        await one.connect(two.addresses[0])
+        assert one.peers == {two.peer_id}
 
 
 async def test_a_port_that_is_taken_is_an_error() -> None:

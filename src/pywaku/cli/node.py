@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 from typing import Any
 
 import click
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+# What a configuration's property is called on the command line, where it is not its name with hyphens.
+_OPTIONS = {
+    "shards": "shard",
+    "node_key": "nodekey",
+    "announce": "ext-multiaddr",
+    "bootstrap_nodes": "staticnode",
+    "websocket_secure_cert": "websocket-secure-cert-path",
+    "websocket_secure_key": "websocket-secure-key-path",
+}
 _FLAG: dict[str, Any] = {"is_flag": False, "flag_value": True, "type": click.BOOL, "default": False}
 
 
@@ -48,12 +58,21 @@ def node(**options: Any) -> None:
 
     Prints the peer id and an address a line, then `ready`; logs peers that join and leave.
     """
+    from pywaku.errors import InvalidInput
+
+    logging.basicConfig(level=options["log_level"].upper(), format="%(asctime)s %(levelname)-7s %(message)s")
+    try:
+        _open(options)
+    except InvalidInput as error:
+        raise InvalidInput(_with_options_names(str(error))) from error
+
+
+def _open(options: dict[str, Any]) -> None:
     import trio
 
     from pywaku.messaging import NodeConfig
 
-    logging.basicConfig(level=options["log_level"].upper(), format="%(asctime)s %(levelname)-7s %(message)s")
-    shift = options["ports_shift"]
+    websocket = options["websocket_support"]
     config = NodeConfig(
         cluster_id=options["cluster_id"],
         shards=options["shards"] or None,
@@ -61,8 +80,8 @@ def node(**options: Any) -> None:
         num_shards_in_network=options["num_shards_in_network"],
         node_key=options["nodekey"],
         listen_address=options["listen_address"],
-        tcp_port=_shifted(options["tcp_port"], shift),
-        websocket_port=_shifted(options["websocket_port"], shift) if options["websocket_support"] else None,
+        tcp_port=_shifted("tcp_port", options),
+        websocket_port=_shifted("websocket_port", options) if websocket else None,
         websocket_secure_cert=options["websocket_secure_cert_path"],
         websocket_secure_key=options["websocket_secure_key_path"],
         announce=options["announce"],
@@ -72,8 +91,31 @@ def node(**options: Any) -> None:
     trio.run(_run, config)
 
 
-def _shifted(port: int, shift: int) -> int:
-    return port + shift if port else port
+def _shifted(name: str, options: dict[str, Any]) -> int:
+    port, shift = options[name], options["ports_shift"]
+    if port == 0 or shift == 0:
+        return port
+    if not 1 <= port + shift <= 65535:
+        from pywaku.errors import InvalidInput
+
+        raise InvalidInput(f"ports_shift: {shift} moves {name} {port} out of 1 to 65535")
+    return port + shift
+
+
+def _with_options_names(complaint: str) -> str:
+    """A complaint about a configuration, in the words of the command line."""
+    name, colon, what = complaint.partition(": ")
+    if not colon or not re.fullmatch("[a-z_]+", name):
+        return complaint
+    what = re.sub(r"\ba websocket_port\b", "--websocket-support", what)
+    what = re.sub(
+        r"\b(?:tcp_port|websocket_port|websocket_secure_cert)\b", lambda match: _option(match[0]), what
+    )
+    return f"{_option(name)}: {what}"
+
+
+def _option(name: str) -> str:
+    return "--" + _OPTIONS.get(name, name.replace("_", "-"))
 
 
 async def _run(config: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypedDict
@@ -11,12 +11,22 @@ from pywaku.errors import InvalidInput, InvalidTopic
 from pywaku.gossip import GossipParams
 from pywaku.keys import PrivateKey
 from pywaku.messaging.presets import Preset, preset_named
+from pywaku.network.libp2p.transports import Endpoint
 from pywaku.topics import shard_topic
 from pywaku.wire.multiaddr import Multiaddr
 
 _PORTS: Final = range(65536)
 _CLUSTERS: Final = range(65536)
 _SHARDS: Final = range(1024)
+_INTEGERS: Final = (
+    "cluster_id",
+    "num_shards_in_network",
+    "tcp_port",
+    "websocket_port",
+    "free_bandwidth_bps",
+    "seed",
+)
+_LISTS: Final = ("shards", "announce", "bootstrap_nodes")
 
 
 class NodeProperties(TypedDict, total=False):
@@ -84,6 +94,7 @@ class NodeConfig:
     """For the choices that are left to chance; a random one without it."""
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         _check(
             self.preset_values is None or self.cluster_id in (None, self.preset_values.cluster_id),
             "cluster_id",
@@ -125,7 +136,42 @@ class NodeConfig:
         self.announced()
         for address in self.bootstrap():
             _check(address.peer_id is not None, "bootstrap_nodes", f"end in /p2p/ and a peer id: {address}")
+            _check(
+                Endpoint.of(address) is not None,
+                "bootstrap_nodes",
+                f"are addresses for TCP, ws or wss, which {address} is not",
+            )
         self.key()
+
+    def _check_kinds(self) -> None:
+        """Programs that are not type-checked deserve a name and a reason too."""
+        for name in _INTEGERS:
+            value: object = getattr(self, name)
+            _check(value is None or _is_integer(value), name, f"is an int, not {value!r}")
+        _check(
+            _is_integer(self.max_connections), "max_connections", f"is an int, not {self.max_connections!r}"
+        )
+        for name in _LISTS:
+            value = getattr(self, name)
+            listed = isinstance(value, Collection) and not isinstance(value, str | bytes)
+            _check(listed or (value is None and name == "shards"), name, f"is a list, not {value!r}")
+        for shard in self.shards or ():
+            _check(_is_integer(shard), "shards", f"are ints, not {shard!r}")
+        for name in ("announce", "bootstrap_nodes"):
+            for item in getattr(self, name):
+                _check(_is_a(item, str, Multiaddr), name, f"are multiaddrs or their texts, not {item!r}")
+        _check(_is_a(self.preset, str, type(None)), "preset", f"is a name, not {self.preset!r}")
+        _check(
+            _is_a(self.node_key, PrivateKey, str, type(None)),
+            "node_key",
+            f"is a PrivateKey or 64 hex digits, not {type(self.node_key).__name__}",
+        )
+        _check(
+            _is_a(self.listen_address, str),
+            "listen_address",
+            f"is an IP address, not {self.listen_address!r}",
+        )
+        _check(_is_a(self.gossip, GossipParams), "gossip", f"is a GossipParams, not {self.gossip!r}")
 
     @property
     def preset_values(self) -> Preset | None:
@@ -221,3 +267,11 @@ def _parsed(addresses: Sequence[Multiaddr | str], name: str) -> tuple[Multiaddr,
 def _check(holds: bool, name: str, what: str) -> None:
     if not holds:
         raise InvalidInput(f"{name}: {what}")
+
+
+def _is_a(value: object, *kinds: type) -> bool:
+    return isinstance(value, kinds)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -8,6 +8,7 @@ import secrets
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Unpack
 
 from pywaku.errors import InvalidInput
@@ -36,7 +37,11 @@ logger = logging.getLogger(__name__)
 
 
 class Node:
-    """A running relay node. Made by `open_node`."""
+    """A running relay node. Made by `open_node`.
+
+    `relay` is for validators, callbacks and a look at meshes and scores; `network` for connections, streams
+    and protocols of one's own; `config` is what the node was told.
+    """
 
     def __init__(self, config: NodeConfig, network: Network, relay: Relay, metadata: Metadata) -> None:
         self.config = config
@@ -53,6 +58,11 @@ class Node:
     def addresses(self) -> tuple[Multiaddr, ...]:
         """Where this node can be reached, each with its peer id."""
         return self.network.addresses
+
+    @property
+    def peers(self) -> frozenset[PeerId]:
+        """The connected peers; those of a shard are `relay.peers_of(pubsub_topic)`."""
+        return frozenset(self.network.peers)
 
     @property
     def pubsub_topics(self) -> tuple[str, ...]:
@@ -76,12 +86,17 @@ class Node:
         return topic
 
     async def connect(self, address: Multiaddr | str) -> PeerId:
-        """Connect to a peer. Raises `DialError`."""
+        """Connect to a peer; returns once the handshake is done. Raises `DialError`.
+
+        What the peer relays is known a moment later. One that turns out to be of another cluster is
+        disconnected again.
+        """
         return await self.network.connect(Multiaddr.parse(address) if isinstance(address, str) else address)
 
     async def publish(self, message: WakuMessage, *, shard: int | None = None) -> PublishOutcome:
         """Publish a message on its shard; the outcome tells how many peers took it.
 
+        With `shard` it goes to that shard, whatever its content topic, and whether the node relays it or not.
         Raises `MessageRefused` (an `InvalidInput`) for a message that the network's rules forbid.
         """
         return await self.relay.publish(self._topic(message.content_topic, shard), message)
@@ -91,7 +106,9 @@ class Node:
     ) -> Subscription:
         """Messages of the shard that carries `content_topic`, or of `shard`, as they arrive.
 
-        What arrives while `capacity` messages wait is dropped and counted in `Subscription.dropped`.
+        They are all messages of the shard, its other content topics included, and the node's own. A shard
+        that the node did not relay is joined for as long as the subscription lasts. What arrives while
+        `capacity` messages wait is dropped and counted in `Subscription.dropped`.
         """
         if content_topic is None and shard is None and len(self.pubsub_topics) > 1:
             raise InvalidInput("subscribe to a content topic or a shard: this node has several shards")
@@ -99,6 +116,9 @@ class Node:
 
     def _topic(self, content_topic: str | None, shard: int | None) -> str:
         if shard is not None:
+            count = self.config.shard_count
+            if count and not 0 <= shard < count:
+                raise InvalidInput(f"shards are 0 to {count - 1} in this network, not {shard}")
             return shard_topic(self.config.cluster, shard)
         return self.pubsub_topics[0] if content_topic is None else self.pubsub_topic_of(content_topic)
 
@@ -167,12 +187,25 @@ def _relay_only(_: object) -> None:
 def _server_tls(config: NodeConfig) -> ssl.SSLContext | None:
     if config.websocket_secure_cert is None or config.websocket_secure_key is None:
         return None
+    cert, key = config.websocket_secure_cert, config.websocket_secure_key
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for name, path in (("websocket_secure_cert", cert), ("websocket_secure_key", key)):
+        try:
+            text = Path(path).read_text(errors="replace")
+        except OSError as error:
+            raise InvalidInput(f"{name}: cannot read {path}: {error.strerror or error}") from error
+        if "-----BEGIN " not in text:
+            raise InvalidInput(f"{name}: {path} is no PEM file")
     try:
-        context.load_cert_chain(config.websocket_secure_cert, config.websocket_secure_key)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidInput(f"websocket_secure_cert: cannot be loaded with its key: {error}") from error
+        context.load_cert_chain(cert, key, password=_no_password)
+    except ssl.SSLError as error:
+        raise InvalidInput(f"websocket_secure_cert: {cert} cannot be used with {key}: {error}") from error
     return context
+
+
+def _no_password() -> str:
+    """Without this OpenSSL would ask at the terminal, where nobody may be."""
+    raise InvalidInput("websocket_secure_key: is encrypted; give a key without a pass phrase")
 
 
 def _log_peers(network: Network) -> PeerListener:

@@ -1,0 +1,5 @@
+"""`python -m pywaku` is `pywaku`."""
+
+from pywaku.cli import main
+
+main()
