@@ -6,13 +6,14 @@ import os
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
-from pywaku.errors import DialError, InvalidInput, LimitExceeded, ListenError
+from pywaku.errors import DialError, InvalidInput, LimitExceeded, ListenError, NodeClosed
 from pywaku.keys import PrivateKey
 from pywaku.network.libp2p import pipes
 from pywaku.network.libp2p.host import Libp2pNetwork, open_network
@@ -40,6 +41,10 @@ async def echoing_host(*listen: Multiaddr, limits: HostLimits | None = None) -> 
     async with open_network(listen=listen or [TCP], limits=limits) as host:
         host.serve(ECHO, echo, max_streams_per_peer=2000)
         yield host
+
+
+async def say_nothing(stream: trio.SocketStream) -> None:
+    await trio.sleep_forever()
 
 
 async def assert_echo(network: Libp2pNetwork, address: Multiaddr) -> None:
@@ -382,6 +387,26 @@ async def test_an_error_in_the_block_comes_out_as_it_is_and_closes_everything() 
     with pytest.raises(ZeroDivisionError):
         async with echoing_host():
             _ = 1 / 0
+
+
+async def test_closing_ends_dials_under_way() -> None:
+    ended: list[NodeClosed] = []
+    async with trio.open_nursery() as nursery:
+        silent = await nursery.start(partial(trio.serve_tcp, say_nothing, 0, host="127.0.0.1"))
+        async with open_network() as network:
+            port = silent[0].socket.getsockname()[1]
+
+            async def dial() -> None:
+                with pytest.raises(NodeClosed) as caught:
+                    await network.connect(Multiaddr.parse(f"/ip4/127.0.0.1/tcp/{port}"))
+                ended.append(caught.value)
+
+            nursery.start_soon(dial)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+        with trio.fail_after(1):
+            while not ended:
+                await trio.testing.wait_all_tasks_blocked(0.005)
+        nursery.cancel_scope.cancel()
 
 
 async def test_closing_takes_leave_of_the_peers() -> None:

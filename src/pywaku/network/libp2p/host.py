@@ -129,6 +129,7 @@ class Libp2pNetwork:
         self._connections: dict[PeerId, list[Connection]] = {}
         self._pending_inbound: dict[int, trio.CancelScope] = {}
         self._dialling: dict[PeerId, trio.Event] = {}
+        self._dials: set[trio.CancelScope] = set()
         self._serving = Serving(nursery, negotiation_timeout_s=limits.negotiation_timeout_s)
         self._identify = Identify(self, key.public, agent)
         self._identify.serve()
@@ -290,8 +291,10 @@ class Libp2pNetwork:
         peer = expected.pop() if expected else None
         if peer == self._peer_id:
             raise DialError("this node does not connect to itself")
+        scope = trio.CancelScope()
+        self._dials.add(scope)
         try:
-            with trio.fail_after(timeout):
+            with scope, trio.fail_after(timeout):
                 while peer is not None and (under_way := self._dialling.get(peer)) is not None:
                     await under_way.wait()
                 if peer is not None and peer in self._peers:
@@ -308,6 +311,9 @@ class Libp2pNetwork:
                     done.set()
         except trio.TooSlowError:
             raise DialError(f"{candidates[0]}: no connection within {timeout:g} s") from None
+        finally:
+            self._dials.discard(scope)
+        raise NodeClosed("the network was closed meanwhile")
 
     async def _dial(self, candidates: Sequence[Multiaddr], peer: PeerId | None) -> PeerId:
         failures: list[str] = []
@@ -399,7 +405,7 @@ class Libp2pNetwork:
     async def close(self) -> None:
         """Accept nothing more and take leave of every peer."""
         self._closed = True
-        for scope in self._listening:
+        for scope in (*self._listening, *self._dials):
             scope.cancel()
         async with trio.open_nursery() as nursery:
             for connections in tuple(self._connections.values()):
