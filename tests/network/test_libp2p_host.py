@@ -22,6 +22,8 @@ from pywaku.network.libp2p.multistream import lazy_open
 from pywaku.network.libp2p.muxer import MuxerLimits
 from pywaku.network.libp2p.pipes import SocketPipe
 from pywaku.network.port import PeerDisconnected, PeerEvent, PeerIdentified, Stream
+from pywaku.wire.framing import frame
+from pywaku.wire.identify import Identify, encode_identify
 from pywaku.wire.multiaddr import Multiaddr
 from tests.support.certificates import client_context, server_context, write_certificate
 
@@ -344,6 +346,50 @@ async def test_protocols_served_later_reach_connected_peers() -> None:
         host.serve("/test/later/1.0.0", echo)
         await later.wait()
         assert "/test/later/1.0.0" in network.peers[host.peer_id].protocols
+
+
+async def test_a_peer_that_identifies_late_hears_of_protocols_served_meanwhile() -> None:
+    may_answer = trio.Event()
+
+    async def answer_late(stream: Stream) -> None:
+        await may_answer.wait()
+        message = Identify(protocols=("/ipfs/id/push/1.0.0",), listen_addresses=())
+        await stream.send(frame(encode_identify(message)))
+
+    async with echoing_host() as host, open_network() as network:
+        network.unserve("/ipfs/id/1.0.0")
+        network.serve("/ipfs/id/1.0.0", answer_late)
+        await network.connect(host.addresses[0])
+        while not network.peers[host.peer_id].identified:
+            await trio.testing.wait_all_tasks_blocked(0.005)
+        host.serve("/test/later/1.0.0", echo)
+        await trio.sleep(0.1)  # until the change was announced to those that are known to listen
+        may_answer.set()
+        with trio.fail_after(5):
+            while "/test/later/1.0.0" not in network.peers[host.peer_id].protocols:
+                await trio.testing.wait_all_tasks_blocked(0.005)
+
+
+async def test_a_peer_is_identified_also_when_the_first_of_its_connections_goes() -> None:
+    asked, may_answer = trio.Event(), trio.Event()
+
+    async def hold_back(stream: Stream) -> None:
+        asked.set()
+        await may_answer.wait()
+        await stream.send(frame(encode_identify(Identify(protocols=(ECHO,), listen_addresses=()))))
+
+    async with echoing_host() as host, open_network() as network:
+        host.unserve("/ipfs/id/1.0.0")
+        host.serve("/ipfs/id/1.0.0", hold_back)
+        peer = await network.connect(host.addresses[0])
+        await asked.wait()
+        await network.connect(host.addresses[0].without_peer())
+        assert network.connection_count == 2
+        network._connections[peer][0].abandon("lost")
+        may_answer.set()
+        with trio.fail_after(5):
+            while not network.peers[peer].identified:
+                await trio.testing.wait_all_tasks_blocked(0.005)
 
 
 async def test_a_stream_that_the_peer_never_closes_goes_away() -> None:

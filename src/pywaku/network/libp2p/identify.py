@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from pywaku.errors import DecodeError, WakuError
+from pywaku.errors import DecodeError, StreamReset, WakuError
 from pywaku.ids import PeerId
 from pywaku.keys import PublicKey
 from pywaku.network.port import Stream
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 PROTOCOL_VERSION: Final = "ipfs/0.1.0"
 _TIMEOUT_S: Final = 10.0
+_ATTEMPTS: Final = 3  # a peer may have several connections, and the one that was asked on may go
 _SETTLE_S: Final = 0.05  # protocols mounted together are told together
 
 
@@ -33,6 +34,7 @@ class Identify:
         self._key = key.encode()
         self._agent = agent
         self._announced = False
+        self._changes = 0
 
     def serve(self) -> None:
         """Answer peers that ask, and take what they push."""
@@ -45,6 +47,7 @@ class Identify:
 
     def protocols_changed(self) -> None:
         """Tell the connected peers, shortly."""
+        self._changes += 1
         if self._network.peers and not self._announced:
             self._announced = True
             self._network.start_task(self._announce)
@@ -68,15 +71,25 @@ class Identify:
         await stream.send(self._message(stream.peer))
 
     async def _ask(self, peer: PeerId) -> None:
-        try:
-            with trio.fail_after(_TIMEOUT_S):
-                stream = await self._network.open_stream(peer, (PROTOCOL,))
-                async with stream:
-                    await stream.send(b"")
-                    await stream.close_write()
-                    await self._learn(stream)
-        except (WakuError, trio.TooSlowError) as error:
-            logger.debug("identify failed: peer=%s %s", peer.short(), error)
+        changes = self._changes
+        for _ in range(_ATTEMPTS):
+            try:
+                with trio.fail_after(_TIMEOUT_S):
+                    await self._ask_once(peer)
+            except StreamReset as error:
+                logger.debug("identify failed: peer=%s %s", peer.short(), error)
+                continue
+            except (WakuError, trio.TooSlowError) as error:
+                logger.debug("identify failed: peer=%s %s", peer.short(), error)
+            break
+        if changes != self._changes:  # the peer was not told, because it had not said that it takes pushes
+            await self._push_if_taken(peer)
+
+    async def _ask_once(self, peer: PeerId) -> None:
+        async with await self._network.open_stream(peer, (PROTOCOL,)) as stream:
+            await stream.send(b"")
+            await stream.close_write()
+            await self._learn(stream)
 
     async def _take_push(self, stream: Stream) -> None:
         with trio.fail_after(_TIMEOUT_S):
@@ -104,11 +117,13 @@ class Identify:
     async def _announce(self) -> None:
         await trio.sleep(_SETTLE_S)
         self._announced = False
-        for peer, info in tuple(self._network.peers.items()):
-            if PUSH_PROTOCOL in info.protocols:
-                self._network.start_task(self._push, peer)
+        for peer in tuple(self._network.peers):
+            self._network.start_task(self._push_if_taken, peer)
 
-    async def _push(self, peer: PeerId) -> None:
+    async def _push_if_taken(self, peer: PeerId) -> None:
+        known = self._network.peers.get(peer)
+        if known is None or PUSH_PROTOCOL not in known.protocols:
+            return
         try:
             with trio.fail_after(_TIMEOUT_S):
                 async with await self._network.open_stream(peer, (PUSH_PROTOCOL,)) as stream:
