@@ -10,7 +10,7 @@ import trio
 
 from pywaku.errors import InvalidInput
 from pywaku.ids import PeerId
-from pywaku.network.port import Direction, Stream
+from pywaku.network.port import Direction, PeerConnected, PeerDisconnected, Stream
 from pywaku.network.simulated import SimulatedNetwork, SimulatedWorld
 from pywaku.protocols.metadata import PROTOCOL, Metadata, MetadataOptions, open_metadata
 from pywaku.wire.framing import FrameDecoder, frame
@@ -208,6 +208,39 @@ async def test_a_peer_that_reconnects_has_its_time_again() -> None:
         assert other.peer_id in network.peers
         await trio.sleep(2)
         assert other.peer_id not in network.peers
+
+
+@pytest.mark.virtual
+async def test_a_peer_that_comes_and_goes_at_once_ends_nothing() -> None:
+    async with open_pair(options=MetadataOptions(require=True)) as (network, metadata, other):
+        for _ in range(2):
+            # Both events before any task had its turn.
+            metadata._heard(PeerConnected(other.peer_id, Direction.INBOUND, None))
+            metadata._heard(PeerDisconnected(other.peer_id, "gone"))
+        await trio.sleep(60)
+        await connect(network, other)
+        assert other.peer_id in network.peers
+
+
+@pytest.mark.virtual
+async def test_a_stream_that_is_reset_is_not_held_against_a_peer_that_is_still_there() -> None:
+    asked = 0
+
+    async def handle(stream: Stream) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            stream.reset()  # as the loss of one of two connections does
+        else:
+            await stream.receive()
+            await stream.send(said(42, 7))
+
+    async with open_pair(options=MetadataOptions(require=True)) as (network, metadata, other):
+        other.serve(PROTOCOL, handle)
+        await connect(network, other)
+        assert metadata.of(other.peer_id) == Said(42, (7,))
+        assert other.peer_id in network.peers
+        assert metadata.counters.disconnected == 0
 
 
 @pytest.mark.virtual

@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
 
-from pywaku.errors import DecodeError, InvalidInput, NetworkError, NodeClosed
+from pywaku.errors import DecodeError, InvalidInput, NetworkError, NodeClosed, StreamReset
 from pywaku.ids import PeerId
 from pywaku.network.frames import FrameReader, request, write_frame
 from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, PeerIdentified, Stream
@@ -165,16 +166,15 @@ class Metadata:
     def _connected(self, peer: PeerId) -> None:
         self._connected_at[peer] = trio.current_time()
         if self._options.require:
-            self._nursery.start_soon(self._expect, peer)
+            self._nursery.start_soon(self._expect, peer, self._connected_at[peer])
 
     def _identified(self, peer: PeerId, protocols: frozenset[str]) -> None:
         if PROTOCOL in protocols and peer not in self._handled:
             self._handled.add(peer)
             self._nursery.start_soon(self._ask, peer)
 
-    async def _expect(self, peer: PeerId) -> None:
+    async def _expect(self, peer: PeerId, since: float) -> None:
         """A peer that could not be asked, and has not told by itself, is let go when the time is up."""
-        since = self._connected_at[peer]
         await trio.sleep(self._options.timeout_s)
         if self._connected_at.get(peer) == since and peer not in self._handled:
             await self._part(peer, "the peer does not speak metadata")
@@ -194,17 +194,21 @@ class Metadata:
         self.counters.asked += 1
         options = self._options
         question = wire.encode_metadata(self.own)
+        ask = partial(
+            request,
+            self._network,
+            peer,
+            PROTOCOL,
+            question,
+            max_response=options.max_size,
+            timeout=options.timeout_s,
+        )
         try:
-            answer = wire.decode_metadata(
-                await request(
-                    self._network,
-                    peer,
-                    PROTOCOL,
-                    question,
-                    max_response=options.max_size,
-                    timeout=options.timeout_s,
-                )
-            )
+            try:
+                answer = wire.decode_metadata(await ask())
+            except StreamReset:
+                # The connection may have gone while the peer has another one, or is back on a new one.
+                answer = wire.decode_metadata(await ask())
         except (NetworkError, DecodeError, NodeClosed) as error:
             self.counters.failed += 1
             logger.debug("metadata not had peer=%s error=%r", peer.short(), error)
@@ -260,6 +264,7 @@ class Metadata:
             stream.reset()
         elif not self._closed:
             self.counters.served += 1
-            self._handled.add(stream.peer)
+            if stream.peer in self._network.peers:  # it may have asked and gone
+                self._handled.add(stream.peer)
             # A task of our own: parting from the peer ends this one.
             self._nursery.start_soon(self._learn, stream.peer, told)
