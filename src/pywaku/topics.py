@@ -49,6 +49,7 @@ class ContentTopic:
     @classmethod
     def parse(cls, text: str) -> Self:
         """A content topic from its text, in the short or the full format; raises `InvalidTopic`."""
+        _require_text(text, "content topic")
         if not text.startswith("/"):
             raise InvalidTopic(
                 f"content topic {_quoted(text)} does not start with a slash; it is {_SHORT_FORM}"
@@ -73,7 +74,9 @@ class ContentTopic:
 
 
 def shard_topic(cluster_id: int, shard: int) -> str:
-    """The pubsub topic of a static shard, such as `/waku/2/rs/16/43`."""
+    """The pubsub topic of a static shard, such as `/waku/2/rs/16/43`; raises `InvalidTopic`."""
+    _require_number(cluster_id, "cluster id")
+    _require_number(shard, "shard")
     if not 0 <= cluster_id <= MAX_CLUSTER_ID:
         raise InvalidTopic(f"a cluster id is 0 to {MAX_CLUSTER_ID}, not {cluster_id}")
     if not 0 <= shard < SHARDS_PER_CLUSTER:
@@ -83,6 +86,7 @@ def shard_topic(cluster_id: int, shard: int) -> str:
 
 def parse_shard_topic(text: str) -> tuple[int, int]:
     """Cluster id and shard of a static shard's pubsub topic; raises `InvalidTopic`."""
+    _require_text(text, "pubsub topic")
     numbers = text.removeprefix(_SHARD_PREFIX).split("/")
     if not text.startswith(_SHARD_PREFIX) or len(numbers) != 2 or not all(map(_NUMBER.fullmatch, numbers)):
         raise InvalidTopic(f"{_quoted(text)} is no shard; that is {_SHARD_PREFIX}<cluster id>/<shard>")
@@ -108,9 +112,10 @@ def auto_shard(content_topic: ContentTopic | str, shard_count: int = DEFAULT_SHA
 
     sha256(application ‖ version) modulo `shard_count`. Only generation 0 has a definition.
     """
+    _require_number(shard_count, "number of shards")
     if not 1 <= shard_count <= SHARDS_PER_CLUSTER:
         raise InvalidTopic(f"a network has 1 to {SHARDS_PER_CLUSTER} shards, not {shard_count}")
-    topic = ContentTopic.parse(content_topic) if isinstance(content_topic, str) else content_topic
+    topic = content_topic if isinstance(content_topic, ContentTopic) else ContentTopic.parse(content_topic)
     if topic.generation:
         raise InvalidTopic(
             f"content topic {_quoted(str(topic))} is of generation {topic.generation}; automatic sharding is "
@@ -141,3 +146,13 @@ def _require_part(label: str, value: str) -> None:
 
 def _quoted(text: str) -> str:
     return repr(text if len(text) <= 100 else text[:100] + "…")
+
+
+def _require_text(value: object, what: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidTopic(f"a {what} is a str, not {value!r}")
+
+
+def _require_number(value: object, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidTopic(f"a {what} is an int, not {value!r}")

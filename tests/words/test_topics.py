@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -200,3 +202,29 @@ def test_a_network_has_between_one_and_1024_shards(count: int) -> None:
 def test_the_topic_of_an_automatic_shard() -> None:
     assert auto_shard_topic("/0/myapp/1/mytopic/cbor", 1, 8) == "/waku/2/rs/1/0"
     assert auto_shard_topic(ContentTopic("toychat", "2", "huilong", "proto"), 1, 8) == "/waku/2/rs/1/3"
+
+
+class Untyped:
+    """What a program that is not type-checked may pass."""
+
+    def __getitem__(self, value: object) -> Any:
+        return value
+
+
+UNTYPED = Untyped()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ContentTopic.parse(UNTYPED[None]),
+        lambda: auto_shard(UNTYPED[None], 8),
+        lambda: auto_shard("/a/1/b/c", UNTYPED["8"]),
+        lambda: shard_topic(1, True),
+        lambda: shard_topic(UNTYPED[1.0], 0),
+        lambda: parse_shard_topic(UNTYPED[b"/waku/2/rs/1/0"]),
+    ],
+)
+def test_values_of_the_wrong_kind_are_invalid_topics(call: Callable[[], object]) -> None:
+    with pytest.raises(InvalidTopic, match=r"is an? (str|int), not"):
+        call()

@@ -122,13 +122,19 @@ class Keeper:
     async def _keep(self, kept: _Kept) -> None:
         backoff = Backoff(self._policy, self._rng)
         delay = 0.0
+        missing = False
         with kept.scope:
             while True:
                 with trio.move_on_after(delay):
                     await self._until(kept, connected=True)  # the peer may be first
-                if not self._connected(kept) and not await self._dial(kept):
+                if not self._connected(kept) and (failure := await self._dial(kept)) is not None:
+                    # One line at the first of several failures: whoever asked for the peer wants to know.
+                    level = logging.DEBUG if missing else logging.INFO
+                    logger.log(level, "peer not reached, trying on: peer=%s error=%s", kept.peer, failure)
+                    missing = True
                     delay = backoff.failed()
                     continue
+                missing = False
                 backoff.connected(trio.current_time())
                 await self._until(kept, connected=False)
                 delay = backoff.lost(trio.current_time())
@@ -141,7 +147,8 @@ class Keeper:
         while self._connected(kept) is not connected:
             await kept.changed.wait()
 
-    async def _dial(self, kept: _Kept) -> bool:
+    async def _dial(self, kept: _Kept) -> WakuError | None:
+        """Dial once; returns why there is no connection, if there is none."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._hold_slot)
             self.dials += 1
@@ -149,11 +156,10 @@ class Keeper:
                 await self._network.connect(kept.addresses, timeout=self._dial_timeout)
             except WakuError as error:
                 self.failed_dials += 1
-                logger.debug("dial failed: peer=%s error=%s", kept.peer.short(), error)
-                return False
+                return error
             finally:
                 nursery.cancel_scope.cancel()
-        return True
+        return None
 
     async def _hold_slot(self, task_status: trio.TaskStatus[None]) -> None:
         async with self._slots:
