@@ -15,15 +15,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pywaku/wire/proto/metadata.proto\x12\x14pywaku.wire.metadata\"M\n\x13WakuMetadataRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06shards\x18\x02 \x03(\rB\r\n\x0b_cluster_id\"N\n\x14WakuMetadataResponse\x12\x17\n\ncluster_id\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06shards\x18\x02 \x03(\rB\r\n\x0b_cluster_idb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pywaku/wire/proto/metadata.proto\x12\x14pywaku.wire.metadata\"Q\n\x13WakuMetadataRequest\x12\x17\n\ncluster_id\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x12\n\x06shards\x18\x02 \x03(\rB\x02\x10\x00\x42\r\n\x0b_cluster_id\"R\n\x14WakuMetadataResponse\x12\x17\n\ncluster_id\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x12\n\x06shards\x18\x02 \x03(\rB\x02\x10\x00\x42\r\n\x0b_cluster_idb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pywaku.wire.proto.metadata_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_WAKUMETADATAREQUEST'].fields_by_name['shards']._loaded_options = None
+  _globals['_WAKUMETADATAREQUEST'].fields_by_name['shards']._serialized_options = b'\020\000'
+  _globals['_WAKUMETADATARESPONSE'].fields_by_name['shards']._loaded_options = None
+  _globals['_WAKUMETADATARESPONSE'].fields_by_name['shards']._serialized_options = b'\020\000'
   _globals['_WAKUMETADATAREQUEST']._serialized_start=58
-  _globals['_WAKUMETADATAREQUEST']._serialized_end=135
-  _globals['_WAKUMETADATARESPONSE']._serialized_start=137
-  _globals['_WAKUMETADATARESPONSE']._serialized_end=215
+  _globals['_WAKUMETADATAREQUEST']._serialized_end=139
+  _globals['_WAKUMETADATARESPONSE']._serialized_start=141
+  _globals['_WAKUMETADATARESPONSE']._serialized_end=223
 # @@protoc_insertion_point(module_scope)
