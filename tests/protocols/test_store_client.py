@@ -17,7 +17,6 @@ from pywaku.protocols.store import (
     PROTOCOL,
     PageLimits,
     StoreAnswerInvalid,
-    StoreClient,
     StoreClientOptions,
     StoreEntry,
     StoreQuery,
@@ -721,10 +720,3 @@ async def test_negative_limits_are_refused() -> None:
             stores.client.messages(QUERY, [], limit=-1)
         with pytest.raises(InvalidInput):
             stores.client.pages(QUERY, [], max_pages=-1)
-
-
-@pytest.mark.virtual
-async def test_request_ids_do_not_repeat() -> None:
-    async with open_stores() as stores:
-        client = StoreClient(stores.network, rng=random.Random(1))
-        assert len({client.request_id() for _ in range(1000)}) == 1000

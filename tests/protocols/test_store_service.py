@@ -448,7 +448,7 @@ async def test_an_oversized_request_is_refused() -> None:
     async with open_stores(MIXED) as stores:
         with pytest.raises(NetworkError):
             await raw_query(stores.network, stores.peers[0], bytes(UNLIMITED.max_request + 1))
-        assert stores.stores[0].service.requests.undecodable == 1
+        assert stores.stores[0].service.requests.counters.undecodable == 1
         response, _ = await stores.ask()
         assert response.is_success
 
@@ -472,7 +472,8 @@ async def test_a_request_that_does_not_decode_is_a_bad_request(data: bytes) -> N
         response = await raw_query(stores.network, stores.peers[0], data)
         assert response.status_code == 400
         assert response.status_desc
-        assert stores.stores[0].service.requests.undecodable == 1
+        assert response.request_id == ("r" if data.startswith(b"\n") else "")
+        assert stores.stores[0].service.requests.counters.undecodable == 1
 
 
 @pytest.mark.virtual
@@ -497,7 +498,7 @@ async def test_an_archive_with_a_bug_is_an_internal_error() -> None:
         archive.kept = None  # pyright: ignore[reportAttributeAccessIssue]
         response, store = await stores.ask()
         assert (response.status_code, response.request_id) == (500, "r1")
-        assert store.service.requests.failed == 1
+        assert store.service.requests.counters.failed == 1
 
 
 @pytest.mark.virtual

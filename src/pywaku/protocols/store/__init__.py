@@ -13,6 +13,7 @@ from pywaku.protocols.store.errors import (
     StoresExhausted,
     StoreStatus,
 )
+from pywaku.protocols.store.feed import RelayFeed, store_from_relay
 from pywaku.protocols.store.pages import StoreMessages, StorePage, StorePages
 from pywaku.protocols.store.query import StoreQuery
 from pywaku.protocols.store.service import STORE_LIMITS, StoreCounters, StoreService, open_store_service
@@ -23,6 +24,7 @@ __all__ = [
     "PROTOCOL",
     "STORE_LIMITS",
     "PageLimits",
+    "RelayFeed",
     "StoreAnswerInvalid",
     "StoreClient",
     "StoreClientCounters",
@@ -41,4 +43,5 @@ __all__ = [
     "StoresExhausted",
     "answer_query",
     "open_store_service",
+    "store_from_relay",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from pywaku.archive import Archive, ArchiveEntry, ArchiveQuery
+from pywaku.archive import ArchiveEntry, ArchivePage, ArchiveQuery
 from pywaku.errors import CursorNotFound, InvalidInput
 from pywaku.protocols.store.errors import StoreStatus
 from pywaku.wire.store import StoreEntry, StoreQueryRequest, StoreQueryResponse
@@ -41,13 +41,21 @@ class PageLimits:
             raise InvalidInput(f"max_bytes is at least 1024, not {self.max_bytes}")
 
 
+class Queryable(Protocol):
+    """An archive, as far as it is read."""
+
+    async def query(self, query: ArchiveQuery) -> ArchivePage:
+        """The page; raises `CursorNotFound` and `ArchiveError`."""
+        ...
+
+
 def refuse(request_id: str, status: StoreStatus, cause: str = "") -> StoreQueryResponse:
     """The response with an error code, in the words of nwaku."""
     return StoreQueryResponse(request_id, status, f"{status.name}: {cause}" if cause else status.name)
 
 
 async def answer_query(
-    archive: Archive, request: StoreQueryRequest, limits: PageLimits | None = None
+    archive: Queryable, request: StoreQueryRequest, limits: PageLimits | None = None
 ) -> StoreQueryResponse:
     """The page that a request asks for (13/WAKU2-STORE); raises `ArchiveError` where the archive fails.
 

@@ -13,6 +13,7 @@ from pywaku.errors import DecodeError, InvalidInput, NetworkError, RequestTimeou
 from pywaku.ids import PeerId
 from pywaku.network.frames import request as send_request
 from pywaku.network.port import Network
+from pywaku.protocols.request_id import new_request_id
 from pywaku.protocols.store.errors import (
     StoreAnswerInvalid,
     StoreQueryFailed,
@@ -103,10 +104,6 @@ class StoreClient:
         self._on_bad_peer = on_bad_peer
         self._rng = rng or random.Random()
 
-    def request_id(self) -> str:
-        """An id for a request; no two are the same."""
-        return f"{self._rng.getrandbits(128):032x}"
-
     async def query(
         self, peer: PeerId, request: StoreQueryRequest | StoreQuery, *, timeout: float | None = None
     ) -> StoreQueryResponse:
@@ -116,7 +113,7 @@ class StoreClient:
         cannot be the answer, `DecodeError`, and what `network.frames.request` raises.
         """
         if isinstance(request, StoreQuery):
-            request = request.request(self.request_id())
+            request = request.request(new_request_id(self._rng))
         counters = self.counters
         counters.queries += 1
         try:

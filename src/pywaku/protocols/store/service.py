@@ -11,12 +11,15 @@ from typing import Final
 import trio
 
 from pywaku.archive import Archive
-from pywaku.errors import ArchiveError, DecodeError, InvalidInput
+from pywaku.errors import ArchiveError, DecodeError
 from pywaku.ids import PeerId
 from pywaku.network.port import Network
-from pywaku.protocols.service import RateLimit, RequestService, ServiceCounters, ServiceLimits
+from pywaku.protocols.request_id import request_id_of
+from pywaku.protocols.service import RateLimit, RequestService, ServiceLimits
 from pywaku.protocols.store.answer import PageLimits, answer_query, refuse
 from pywaku.protocols.store.errors import StoreStatus
+from pywaku.protocols.store.turns import QueryTurns
+from pywaku.tasks import open_service_nursery
 from pywaku.wire import store as wire
 
 logger = logging.getLogger(__name__)
@@ -54,12 +57,13 @@ async def open_store_service(
     max_queries: int = 8,
 ) -> AsyncGenerator[StoreService]:
     """Answer the queries of peers from `archive`, of which `max_queries` at a time are put to it."""
-    service = StoreService(network, archive, limits, pages or PageLimits(), max_queries)
-    service.start()
-    try:
-        yield service
-    finally:
-        service.close()
+    async with open_service_nursery() as nursery:
+        service = StoreService(network, archive, nursery, limits, pages or PageLimits(), max_queries)
+        service.start()
+        try:
+            yield service
+        finally:
+            service.close()
 
 
 class StoreService:
@@ -69,16 +73,19 @@ class StoreService:
     """
 
     def __init__(
-        self, network: Network, archive: Archive, limits: ServiceLimits, pages: PageLimits, max_queries: int
+        self,
+        network: Network,
+        archive: Archive,
+        nursery: trio.Nursery,
+        limits: ServiceLimits,
+        pages: PageLimits,
+        max_queries: int,
     ) -> None:
-        if max_queries < 1:
-            raise InvalidInput(f"max_queries is at least 1, not {max_queries}")
         self.counters = StoreCounters()
-        self._archive = archive
+        self._turns = QueryTurns(archive, max_queries)
+        self._nursery = nursery
         self._pages = pages
-        # What waits here is small; what comes out of the archive may be 15 MB for one query.
-        self._turn = trio.CapacityLimiter(max_queries)
-        self._service = RequestService(
+        self.requests = RequestService(
             network,
             wire.PROTOCOL,
             self._answer,
@@ -87,26 +94,22 @@ class StoreService:
             on_undecodable=_undecodable,
             on_failed=_failed,
         )
-
-    @property
-    def requests(self) -> ServiceCounters:
-        """What the service has counted of requests of any kind."""
-        return self._service.counters
+        """The serving of requests, to look at its counters."""
 
     def start(self) -> None:
         """Begin; `open_store_service` does this."""
-        self._service.start()
+        self._nursery.start_soon(self._turns.run)
+        self.requests.start()
 
     def close(self) -> None:
         """Stop; `open_store_service` does this."""
-        self._service.close()
+        self.requests.close()
 
     async def _answer(self, peer: PeerId, data: bytes) -> bytes:
         request = wire.decode_request(data)
         counters = self.counters
         try:
-            async with self._turn:
-                response = await answer_query(self._archive, request, self._pages)
+            response = await answer_query(self._turns, request, self._pages)
         except ArchiveError as error:
             counters.unavailable += 1
             counters.errors[error.reason] = counters.errors.get(error.reason, 0) + 1
@@ -123,14 +126,17 @@ class StoreService:
 
 
 def _too_many(data: bytes) -> bytes:
-    request = wire.decode_request(data)
-    return wire.encode_response(refuse(request.request_id, StoreStatus.TOO_MANY_REQUESTS))
+    return _refusal(data, StoreStatus.TOO_MANY_REQUESTS)
 
 
-def _undecodable(error: DecodeError) -> bytes:
-    return wire.encode_response(refuse("", StoreStatus.BAD_REQUEST, f"the request does not decode: {error}"))
+def _undecodable(data: bytes, error: DecodeError) -> bytes:
+    return _refusal(data, StoreStatus.BAD_REQUEST, f"the request does not decode: {error}")
 
 
 def _failed(data: bytes, _error: Exception) -> bytes:
-    request = wire.decode_request(data)
-    return wire.encode_response(refuse(request.request_id, StoreStatus.INTERNAL_SERVER_ERROR))
+    return _refusal(data, StoreStatus.INTERNAL_SERVER_ERROR)
+
+
+def _refusal(data: bytes, status: StoreStatus, cause: str = "") -> bytes:
+    """To a request that is not decoded."""
+    return wire.encode_response(refuse(request_id_of(data) or "", status, cause))
