@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -433,6 +434,26 @@ async def test_an_error_in_the_block_comes_out_as_it_is_and_closes_everything() 
     with pytest.raises(ZeroDivisionError):
         async with echoing_host():
             _ = 1 / 0
+
+
+async def test_streams_open_on_a_connection_that_stays() -> None:
+    async with echoing_host() as host, open_network() as network:
+        peer = await network.connect(host.addresses[0])
+        await network.connect(host.addresses[0].without_peer())
+        connections = network._connections[peer]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connections[-1].close, "one too many")
+            while not connections[-1].closing:
+                await trio.lowlevel.checkpoint()
+            async with await network.open_stream(peer, ECHO) as stream:
+                await stream.send(b"hello")
+                assert await stream.receive() == b"hello"
+
+
+@pytest.mark.parametrize("limit", ["max_connections", "linger_s", "handshake_timeout_s"])
+def test_limits_without_sense_are_refused(limit: str) -> None:
+    with pytest.raises(InvalidInput, match=limit):
+        replace(HostLimits(), **{limit: 0})
 
 
 async def test_closing_ends_dials_under_way() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import trio
@@ -330,3 +331,9 @@ async def test_closing_while_validators_wait_leaves_nothing_behind() -> None:
         world.relay.add_validator(lambda _topic, _message, _peer: stall())
         await world.arrive(message(1), message(2), message(3))
     assert world.received == []
+
+
+@pytest.mark.parametrize("option", ["max_message_size", "max_validations", "bandwidth_window_s"])
+def test_options_without_sense_are_refused(option: str) -> None:
+    with pytest.raises(InvalidInput, match=option):
+        replace(RelayOptions(), **{option: 0})

@@ -137,6 +137,11 @@ class Connection:
         self.wake_writer()
 
     @property
+    def closing(self) -> bool:
+        """It takes no more streams."""
+        return self._closing
+
+    @property
     def stream_count(self) -> int:
         """Streams of either side that are not over."""
         return len(self._streams)

@@ -394,7 +394,7 @@ class Libp2pNetwork:
             raise NodeClosed("the network is closed")
         if not connections:
             raise NotConnected(f"{peer.short()} is not connected")
-        return connections[-1]
+        return next((one for one in reversed(connections) if not one.closing), connections[-1])
 
     async def disconnect(self, peer: PeerId, *, reason: str = "closed by us") -> None:
         async with trio.open_nursery() as nursery:

@@ -40,3 +40,8 @@ class HostLimits:
         ):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} is at least 1, not {getattr(self, name)}")
+        for name in ("handshake_timeout_s", "negotiation_timeout_s", "send_stall_timeout_s", "linger_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidInput(f"{name} is positive, not {getattr(self, name)}")
+        if self.close_timeout_s < 0 or self.max_queued_bytes < 0:
+            raise InvalidInput("close_timeout_s and max_queued_bytes are not negative")

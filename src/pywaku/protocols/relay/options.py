@@ -83,6 +83,8 @@ class RelayOptions:
             value = getattr(self, entry.name)
             if isinstance(value, int | float) and value < 0:
                 raise InvalidInput(f"{entry.name} is not negative")
+        if self.bandwidth_window_s == 0:
+            raise InvalidInput("bandwidth_window_s is positive")
 
 
 class PublishOutcome(HashedMessage):
