@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
@@ -182,3 +184,18 @@ async def open_raw_subscriber(filters: FilterWorld, name: str = "raw") -> AsyncG
     async with filters.world.host(name) as network:
         await network.connect(filters.network.addresses)
         yield RawSubscriber(network, filters.peer)
+
+
+class TracedMemory:
+    """What is allocated from now on, and not freed."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        tracemalloc.start(1)
+
+    def held(self) -> int:
+        """How many bytes that is; ends the tracing."""
+        gc.collect()
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return size
