@@ -16,10 +16,14 @@ _OPTIONS = {
     "node_key": "nodekey",
     "announce": "ext-multiaddr",
     "bootstrap_nodes": "staticnode",
+    "store_url": "store-message-db-url",
+    "store_retention": "store-message-retention-policy",
     "websocket_secure_cert": "websocket-secure-cert-path",
     "websocket_secure_key": "websocket-secure-key-path",
 }
 _FLAG: dict[str, Any] = {"is_flag": False, "flag_value": True, "type": click.BOOL, "default": False}
+
+_ON: dict[str, Any] = {**_FLAG, "default": True}
 
 
 @click.command()
@@ -48,6 +52,21 @@ _FLAG: dict[str, Any] = {"is_flag": False, "flag_value": True, "type": click.BOO
 @click.option("--nodekey", help="The identity: a secp256k1 key as 64 hex digits. A new one without it.")
 @click.option(
     "--staticnode", "bootstrap_nodes", multiple=True, help="A peer to stay connected with; may be repeated."
+)
+@click.option("--lightpush", **_ON, help="Publish for light nodes; on by default.")
+@click.option("--filter", "filter_", **_ON, help="Push messages to light nodes; on by default.")
+@click.option("--store", **_FLAG, help="Keep messages and answer queries for them.")
+@click.option(
+    "--store-message-db-url",
+    default="sqlite://store.sqlite3",
+    show_default=True,
+    help="Where messages are kept: sqlite://FILE or postgres://USER:PASSWORD@HOST/DATABASE.",
+)
+@click.option(
+    "--store-message-retention-policy",
+    default="time:172800",
+    show_default=True,
+    help="What is kept: time:SECONDS, capacity:MESSAGES, size:NGB; several with ';' between.",
 )
 @click.option("--max-connections", type=int, default=150, show_default=True, help="Connections at a time.")
 @click.option(
@@ -86,6 +105,11 @@ def _open(options: dict[str, Any]) -> None:
         websocket_secure_key=options["websocket_secure_key_path"],
         announce=options["announce"],
         bootstrap_nodes=options["bootstrap_nodes"],
+        lightpush=options["lightpush"],
+        filter=options["filter_"],
+        store=options["store"],
+        store_url=options["store_message_db_url"],
+        store_retention=options["store_message_retention_policy"],
         max_connections=options["max_connections"],
     )
     trio.run(_run, config)

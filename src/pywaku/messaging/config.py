@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypedDict
 
+from pywaku.archive import DEFAULT_RETENTION, DEFAULT_URL, parse_retention
 from pywaku.errors import InvalidInput, InvalidTopic
 from pywaku.gossip import GossipParams
 from pywaku.keys import PrivateKey
@@ -48,6 +49,11 @@ class NodeProperties(TypedDict, total=False):
     validate_timestamps: bool | None
     free_bandwidth_bps: int | None
     require_metadata: bool | None
+    lightpush: bool
+    filter: bool
+    store: bool
+    store_url: str
+    store_retention: str
     gossip: GossipParams
     seed: int | None
 
@@ -88,6 +94,16 @@ class NodeConfig:
     """Ignore messages without a proof beyond that many bits per second and shard. None: no limit."""
     require_metadata: bool | None = None
     """Disconnect peers that do not answer a metadata request. Off unless a preset says so."""
+    lightpush: bool = True
+    """Publish for light nodes."""
+    filter: bool = True
+    """Push messages to light nodes that subscribe."""
+    store: bool = False
+    """Keep messages and answer queries for them."""
+    store_url: str = DEFAULT_URL
+    """Where messages are kept: `sqlite://<file>`, `sqlite://:memory:` or `postgres://…`."""
+    store_retention: str = DEFAULT_RETENTION
+    """What is kept: `time:<seconds>`, `capacity:<messages>`, `size:<n>GB`, joined by `;`."""
     gossip: GossipParams = field(default_factory=GossipParams)
     """Parameters of the relay's router."""
     seed: int | None = None
@@ -132,6 +148,10 @@ class NodeConfig:
             "free_bandwidth_bps",
             "is positive",
         )
+        try:
+            parse_retention(self.store_retention)
+        except InvalidInput as error:
+            raise InvalidInput(f"store_retention: {error}") from error
         self.listen_addresses()
         self.announced()
         for address in self.bootstrap():

@@ -16,6 +16,7 @@ from pywaku.ids import PeerId
 from pywaku.keys import PrivateKey
 from pywaku.message import WakuMessage
 from pywaku.messaging.config import NodeConfig, NodeProperties
+from pywaku.messaging.services import Services, open_services
 from pywaku.network.keeper import open_keeper
 from pywaku.network.libp2p.host import open_network
 from pywaku.network.libp2p.limits import HostLimits
@@ -39,15 +40,19 @@ logger = logging.getLogger(__name__)
 class Node:
     """A running relay node. Made by `open_node`.
 
-    `relay` is for validators, callbacks and a look at meshes and scores; `network` for connections, streams
-    and protocols of one's own; `config` is what the node was told.
+    `relay` is for validators, callbacks and a look at meshes and scores; `services` for a look at what the
+    node does for others; `network` for connections, streams and protocols of one's own; `config` is what the
+    node was told.
     """
 
-    def __init__(self, config: NodeConfig, network: Network, relay: Relay, metadata: Metadata) -> None:
+    def __init__(
+        self, config: NodeConfig, network: Network, relay: Relay, metadata: Metadata, services: Services
+    ) -> None:
         self.config = config
         self.network = network
         self.relay = relay
         self.metadata = metadata
+        self.services = services
 
     @property
     def peer_id(self) -> PeerId:
@@ -167,9 +172,10 @@ async def open_node(
                 options=MetadataOptions(require=config.metadata_required),
             )
         )
-        node = Node(config, network, relay, metadata)
         for topic in config.topics:
             relay.subscribe_callback(topic, _relay_only)
+        services = await stack.enter_async_context(open_services(config, network, relay))
+        node = Node(config, network, relay, metadata, services)
         keeper = await stack.enter_async_context(open_keeper(network, rng=rng))
         for address in config.bootstrap():
             keeper.keep(address)
