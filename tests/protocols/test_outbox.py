@@ -140,6 +140,20 @@ def test_messages_a_peer_does_not_want_leave_the_outbox() -> None:
     assert outbox.size == 0
 
 
+def test_ids_of_no_message_that_waits_do_not_make_the_outbox_look_through_all_that_do() -> None:
+    outbox = Outbox(OutboxLimits(write_size=1))
+    outbox.put_messages([entry(i) for i in range(1000)])
+    for _ in range(600):
+        outbox.take()
+    waiting = outbox._messages
+    assert outbox.forget(frozenset({b"other"})) == 0
+    assert outbox._messages is waiting
+    assert len(outbox._ids) <= 2 * 400 + 64
+    assert outbox.forget(frozenset({entry(5)[0], entry(700)[0]})) == 1
+    assert numbers(drain(outbox)) == [i for i in range(600, 1000) if i != 700]
+    assert len(outbox._ids) <= 64
+
+
 @pytest.mark.parametrize(
     "limits", [{"messages": 0}, {"bytes": 0}, {"write_size": 0}, {"low_water": 0.9}, {"high_water": 2.0}]
 )

@@ -23,6 +23,7 @@ MAX_FRAME_MESSAGES: Final = 100
 MAX_FRAME_SIZE: Final = 64 * 1024
 """About the size of one RPC; a single message beyond it goes alone."""
 
+_STALE_IDS: Final = 64  # ids of messages that have left, which are not worth forgetting
 _MERGE_EVERY: Final = 32  # control RPCs kept before they are merged into one
 
 
@@ -46,11 +47,21 @@ class OutboxLimits:
 class Outbox:
     """The queue of one peer. Messages keep their order; control overtakes them."""
 
-    __slots__ = ("_bytes", "_control", "_limits", "_messages", "congested", "control_dropped", "dropped")
+    __slots__ = (
+        "_bytes",
+        "_control",
+        "_ids",
+        "_limits",
+        "_messages",
+        "congested",
+        "control_dropped",
+        "dropped",
+    )
 
     def __init__(self, limits: OutboxLimits | None = None) -> None:
         self._limits = limits or OutboxLimits()
         self._messages: deque[tuple[bytes, bytes]] = deque()
+        self._ids: set[bytes] = set()  # of those messages, and of some that have left
         self._control: list[Rpc] = []
         self._bytes = 0
         self.congested = False
@@ -93,6 +104,7 @@ class Outbox:
                 self.dropped += 1
                 continue
             queue.append(message)
+            self._ids.add(message[0])
             size += length
             taken += 1
         self._bytes = size
@@ -105,8 +117,10 @@ class Outbox:
     def forget(self, message_ids: AbstractSet[bytes]) -> int:
         """Take out messages that the peer no longer wants (IDONTWANT); returns how many."""
         before = len(self._messages)
-        if before:
+        # Whoever sends ids of no message that waits does not make us look through all that do.
+        if not self._ids.isdisjoint(message_ids):
             self._messages = deque(message for message in self._messages if message[0] not in message_ids)
+            self._ids = {message[0] for message in self._messages}
             self._bytes = sum(len(part) for _, part in self._messages)
             self._settle()
         return before - len(self._messages)
@@ -144,6 +158,8 @@ class Outbox:
             count += 1
         if body:
             frames += (varint.encode(body_size), *body)
+        if len(self._ids) > 2 * len(queue) + _STALE_IDS:
+            self._ids = {message[0] for message in queue}
         self._bytes -= taken
         self._settle()
         return b"".join(frames)
