@@ -90,6 +90,19 @@ async def test_the_request_carries_what_the_receiver_needs_to_know() -> None:
 
 
 @pytest.mark.virtual
+async def test_a_peer_may_ask_several_times_at_once() -> None:
+    async with open_pair() as (network, _, other):
+        await other.connect(network.addresses)
+        streams = [await other.open_stream(network.peer_id, PROTOCOL) for _ in range(8)]
+        await trio.sleep(1)
+        for stream in streams:
+            await stream.send(said(42))
+        for stream in streams:
+            (answer,) = FrameDecoder(1000).feed(await stream.receive())
+            assert decode_metadata(answer) == Said(42, (1, 3))
+
+
+@pytest.mark.virtual
 async def test_without_relay_no_shards_are_told() -> None:
     async with SimulatedWorld(1) as world, world.host("light") as network, world.host("other") as other:
         told = answers(other, said(42))

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 PROTOCOL: Final = wire.PROTOCOL
 
-_STREAMS_PER_PEER: Final = 4
+_STREAMS_PER_PEER: Final = 16  # js-waku asks five times at once, and waits for ever if one is refused
 _REFRESHES_PER_TTL: Final = 12
 
 
