@@ -19,6 +19,7 @@ from pywaku.network.port import Network, Stream
 logger = logging.getLogger(__name__)
 
 MAX_REQUEST: Final = 64 * 1024
+_ENOUGH_TIME: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +184,11 @@ class RequestService:
             scope.cancel()
 
     async def _serve(self, stream: Stream) -> None:
-        closed = False
-        with trio.CancelScope() as scope:
+        answered = False
+        with trio.CancelScope(deadline=trio.current_time() + self.limits.timeout_s) as scope:
             self._serving.add(scope)
             try:
-                closed = await self._exchange(stream, scope)
+                answered = await self._exchange(stream, scope)
             except NetworkError as error:
                 self.counters.stream_errors += 1
                 logger.debug(
@@ -198,13 +199,12 @@ class RequestService:
         if scope.cancelled_caught and scope.deadline <= trio.current_time():
             self.counters.timed_out += 1
             logger.debug("request timed out protocol=%s peer=%s", self.protocol, stream.peer.short())
-        if not closed:
+        if not answered:
             stream.reset()
 
     async def _exchange(self, stream: Stream, scope: trio.CancelScope) -> bool:
-        """One request and its answer; whether the stream was closed with an answer."""
-        counters, timeout = self.counters, self.limits.timeout_s
-        scope.deadline = trio.current_time() + timeout
+        """One request and its answer; whether there was one. The network closes the stream."""
+        counters = self.counters
         try:
             request = await FrameReader(stream, self.limits.max_request).read()
         except DecodeError as error:
@@ -216,8 +216,8 @@ class RequestService:
         counters.requests += 1
         counters.bytes_in += len(request)
 
-        scope.deadline = trio.current_time() + timeout
-        if not self._admit(stream.peer):
+        now = self._extend(scope)
+        if not self._admit(stream.peer, now):
             counters.limited += 1
             response = None if self._on_limited is None else self._on_limited(request)
         else:
@@ -225,11 +225,21 @@ class RequestService:
         if response is None:
             return False
 
-        scope.deadline = trio.current_time() + timeout
+        self._extend(scope)
         await self._send(stream, response)
         counters.answered += 1
         counters.bytes_out += len(response)
         return True
+
+    def _extend(self, scope: trio.CancelScope) -> float:
+        """Give the next step its time; returns the current one.
+
+        Most steps take no time at all, and moving a deadline costs more than they do.
+        """
+        now, timeout = trio.current_time(), self.limits.timeout_s
+        if scope.deadline - now < timeout * _ENOUGH_TIME:
+            scope.deadline = now + timeout
+        return now
 
     async def _send(self, stream: Stream, response: bytes) -> None:
         peer, size = stream.peer, len(response)
@@ -237,16 +247,15 @@ class RequestService:
         self._unsent_to[peer] = self._unsent_to.get(peer, 0) + size
         try:
             await write_frame(stream, response)
-            await stream.close()
         finally:
             self._unsent -= size
             self._unsent_to[peer] -= size
             if self._unsent_to[peer] <= 0:
                 del self._unsent_to[peer]
 
-    def _admit(self, peer: PeerId) -> bool:
+    def _admit(self, peer: PeerId, now: float) -> bool:
         """Whether this request may be handled. One that is over its peer's rate costs the others nothing."""
-        limits, now = self.limits, trio.current_time()
+        limits = self.limits
         if limits.per_peer is not None:
             bucket = self._buckets.get(peer)
             if bucket is None:

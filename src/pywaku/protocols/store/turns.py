@@ -17,7 +17,7 @@ class _Lookup:
     """A query that waits for its page."""
 
     query: ArchiveQuery
-    done: trio.Event
+    task: trio.lowlevel.Task | None
     page: ArchivePage | None = None
     error: Exception | None = None
 
@@ -45,15 +45,15 @@ class QueryTurns:
         if not query.hashes or query.include_data or query.cursor is not None:
             async with self._turn:
                 return await self._archive.query(query)
-        lookup = _Lookup(query, trio.Event())
+        lookup = _Lookup(query, trio.lowlevel.current_task())
         self._lookups.append(lookup)
         self._waiting.unpark()
-        try:
-            await lookup.done.wait()
-        except trio.Cancelled:
-            if lookup in self._lookups:
-                self._lookups.remove(lookup)
-            raise
+
+        def abandon(_: object) -> trio.lowlevel.Abort:
+            lookup.task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abandon)
         if lookup.page is None:
             raise lookup.error or RuntimeError("a lookup ended without an answer")
         return lookup.page
@@ -64,13 +64,16 @@ class QueryTurns:
             while not self._lookups:
                 await self._waiting.park()
             batch = self._next_batch()
+            if not batch:
+                continue
             try:
                 await self._answer(batch)
             except Exception as error:
                 for lookup in batch:
                     lookup.error = error
             for lookup in batch:
-                lookup.done.set()
+                if lookup.task is not None:
+                    trio.lowlevel.reschedule(lookup.task)
 
     def _next_batch(self) -> list[_Lookup]:
         """Those that wait, in their order, as far as one query of the archive can take them."""
@@ -78,8 +81,9 @@ class QueryTurns:
         room = MAX_LIMIT
         while self._lookups and len(self._lookups[0].query.hashes) <= room:
             lookup = self._lookups.popleft()
-            room -= len(lookup.query.hashes)
-            batch.append(lookup)
+            if lookup.task is not None:
+                room -= len(lookup.query.hashes)
+                batch.append(lookup)
         return batch
 
     async def _answer(self, batch: list[_Lookup]) -> None:
@@ -95,7 +99,9 @@ class QueryTurns:
 
 def _part(entries: tuple[ArchiveEntry, ...], places: dict[bytes, int], query: ArchiveQuery) -> ArchivePage:
     """What one of the queries would have got by itself."""
-    own = sorted([place for value in set(query.hashes) if (place := places.get(value)) is not None])
+    own = [place for value in query.hashes if (place := places.get(value)) is not None]
+    if len(own) > 1:
+        own = sorted(set(own))
     page = own[: query.limit] if query.ascending else own[-query.limit :]
     edge = None
     if len(page) < len(own):
