@@ -7,6 +7,7 @@ does not close its half of them, so a stream for each push would end the connect
 from __future__ import annotations
 
 import logging
+import math
 from enum import Enum
 
 import trio
@@ -152,16 +153,18 @@ class PushLink:
             raise failure
 
     async def _write(self, stream: Stream) -> None:
-        while True:
-            if not self._unsent:
-                while not self.queue:
-                    await self._wanted.park()
-                self._unsent, self._unsent_count = self.queue.take()
-            with trio.move_on_after(self._options.write_timeout_s) as limit:
+        counters, timeout = self._counters, self._options.write_timeout_s
+        with trio.CancelScope() as limit:  # one for all writes, of which there may be thousands a second
+            while True:
+                if not self._unsent:
+                    while not self.queue:
+                        await self._wanted.park()
+                    self._unsent, self._unsent_count = self.queue.take()
+                limit.deadline = trio.current_time() + timeout
                 await stream.send(self._unsent)
-            if limit.cancelled_caught:
-                raise _Stalled(f"the peer took nothing for {self._options.write_timeout_s:g} s")
-            self._wrote = True
-            self._counters.pushed += self._unsent_count
-            self._counters.bytes_out += len(self._unsent)
-            self._unsent, self._unsent_count = b"", 0
+                limit.deadline = math.inf
+                self._wrote = True
+                counters.pushed += self._unsent_count
+                counters.bytes_out += len(self._unsent)
+                self._unsent, self._unsent_count = b"", 0
+        raise _Stalled(f"the peer took nothing for {timeout:g} s")

@@ -32,10 +32,11 @@ class Subscribed(Enum):
 class _Interest:
     """The peers that share a criterion, in the order in which they came."""
 
-    __slots__ = ("criterion", "peers")
+    __slots__ = ("content_topic", "peers", "pubsub_topic")
 
-    def __init__(self, criterion: Criterion) -> None:
-        self.criterion = criterion
+    def __init__(self, pubsub_topic: str, content_topic: str) -> None:
+        self.pubsub_topic = pubsub_topic
+        self.content_topic = content_topic
         self.peers: dict[PeerId, None] = {}
 
 
@@ -61,8 +62,7 @@ class SubscriptionTable:
         self._max_criteria = max_criteria
         self._lifetime_s = lifetime_s
         self._subscriptions: OrderedDict[PeerId, _Subscription] = OrderedDict()  # by when they expire
-        self._interests: dict[Criterion, _Interest] = {}
-        self._pubsub_topics: dict[str, int] = {}  # with how many criteria each has
+        self._interests: dict[str, dict[str, _Interest]] = {}  # by pubsub topic, then by content topic
         self._criteria = 0
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class SubscriptionTable:
     @property
     def pubsub_topics(self) -> Collection[str]:
         """The pubsub topics that anyone has criteria for."""
-        return self._pubsub_topics.keys()
+        return self._interests.keys()
 
     @property
     def peers(self) -> Collection[PeerId]:
@@ -89,11 +89,14 @@ class SubscriptionTable:
     def of(self, peer: PeerId) -> tuple[Criterion, ...]:
         """The criteria of a peer, in the order in which they came."""
         found = self._subscriptions.get(peer)
-        return () if found is None else tuple(interest.criterion for interest in found.interests)
+        if found is None:
+            return ()
+        return tuple(Criterion(interest.pubsub_topic, interest.content_topic) for interest in found.interests)
 
     def matching(self, pubsub_topic: str, content_topic: str) -> Collection[PeerId]:
         """The peers that want a message; a view, not to be kept."""
-        found = self._interests.get(Criterion(pubsub_topic, content_topic))
+        topics = self._interests.get(pubsub_topic)
+        found = None if topics is None else topics.get(content_topic)
         return () if found is None else found.peers.keys()
 
     def subscribe(
@@ -104,21 +107,22 @@ class SubscriptionTable:
         if found is None and len(self._subscriptions) >= self._max_peers:
             return Subscribed.TOO_MANY_PEERS
         held = {} if found is None else found.interests
-        added: list[Criterion] = []
-        for content_topic in dict.fromkeys(content_topics):
-            criterion = Criterion(pubsub_topic, content_topic)
-            interest = self._interests.get(criterion)
-            if interest is None or interest not in held:
-                added.append(criterion)
+        topics = self._interests.get(pubsub_topic, {})
+        added = [
+            content_topic
+            for content_topic in dict.fromkeys(content_topics)
+            if content_topic not in topics or topics[content_topic] not in held
+        ]
         if len(held) + len(added) > self._max_criteria:
             return Subscribed.TOO_MANY_CRITERIA
         if found is None:
             found = self._subscriptions[peer] = _Subscription()
-        for criterion in added:
-            interest = self._interests.get(criterion)
+        if added:
+            topics = self._interests.setdefault(pubsub_topic, topics)
+        for content_topic in added:
+            interest = topics.get(content_topic)
             if interest is None:
-                interest = self._interests[criterion] = _Interest(criterion)
-                self._pubsub_topics[pubsub_topic] = self._pubsub_topics.get(pubsub_topic, 0) + 1
+                interest = topics[content_topic] = _Interest(pubsub_topic, content_topic)
             interest.peers[peer] = None
             found.interests[interest] = None
         self._criteria += len(added)
@@ -139,9 +143,10 @@ class SubscriptionTable:
         found = self._subscriptions.get(peer)
         if found is None:
             return 0
+        topics = self._interests.get(pubsub_topic, {})
         removed = 0
         for content_topic in content_topics:
-            interest = self._interests.get(Criterion(pubsub_topic, content_topic))
+            interest = topics.get(content_topic)
             if interest is not None and interest in found.interests:
                 del found.interests[interest]
                 self._withdraw(peer, interest)
@@ -183,8 +188,7 @@ class SubscriptionTable:
         self._criteria -= 1
         del interest.peers[peer]
         if not interest.peers:
-            del self._interests[interest.criterion]
-            pubsub_topic = interest.criterion.pubsub_topic
-            self._pubsub_topics[pubsub_topic] -= 1
-            if not self._pubsub_topics[pubsub_topic]:
-                del self._pubsub_topics[pubsub_topic]
+            topics = self._interests[interest.pubsub_topic]
+            del topics[interest.content_topic]
+            if not topics:
+                del self._interests[interest.pubsub_topic]
