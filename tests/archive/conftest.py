@@ -26,14 +26,8 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgr
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """The URL of a new, empty database."""
-    return postgres_server.create_database()
-
-
-@pytest.fixture
-def keeps_everything() -> RetentionPolicy:
-    """No retention in the background."""
-    return RetentionPolicy()
+    """The URL of a place for an archive that is new."""
+    return postgres_server.create_schema()
 
 
 @pytest.fixture(params=["sqlite", "memory", "postgres"])

@@ -6,9 +6,13 @@ built on an archive use it.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
+from pywaku.archive.keys import flags_of
 from pywaku.archive.port import (
     Archive,
     ArchiveCounters,
@@ -19,6 +23,7 @@ from pywaku.archive.port import (
     RetentionPolicy,
     StoredMessage,
 )
+from pywaku.archive.sqlite.schema import APPLICATION_ID
 from pywaku.errors import ArchiveError, CursorNotFound
 from pywaku.message import WakuMessage
 
@@ -169,3 +174,48 @@ async def pages(archive: Archive, query: ArchiveQuery) -> list[ArchivePage]:
     while found[-1].cursor is not None:
         found.append(await archive.query(replace(query, cursor=found[-1].cursor)))
     return found
+
+
+def write_sqlite_version_1(path: Path, messages: Sequence[StoredMessage]) -> None:
+    """A file as the first version of the tables had it: topics in full, no count."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in _SQLITE_VERSION_1:
+            connection.execute(statement)
+        connection.executemany(
+            "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    stored.message_hash,
+                    stored.timestamp_ns,
+                    stored.pubsub_topic,
+                    stored.message.content_topic,
+                    stored.message.payload,
+                    stored.message.meta,
+                    stored.message.version,
+                    stored.message.rate_limit_proof,
+                    flags_of(stored.message),
+                    stored.received_ns,
+                )
+                for stored in messages
+            ],
+        )
+
+
+_SQLITE_VERSION_1 = (
+    """CREATE TABLE messages (
+        message_hash BLOB NOT NULL PRIMARY KEY,
+        timestamp INTEGER NOT NULL,
+        pubsub_topic TEXT NOT NULL,
+        content_topic TEXT NOT NULL,
+        payload BLOB NOT NULL,
+        meta BLOB,
+        version INTEGER,
+        rate_limit_proof BLOB,
+        flags INTEGER NOT NULL,
+        received INTEGER NOT NULL
+    )""",
+    "CREATE INDEX messages_by_topic ON messages (content_topic, timestamp, message_hash)",
+    "CREATE INDEX messages_by_time ON messages (timestamp, message_hash)",
+    "PRAGMA user_version = 1",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 PASSWORD = "s3cret:p@ss/word"
 _START_S = 60.0
@@ -66,19 +67,24 @@ class PostgresServer:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
-    def url(self, database: str, password: str = PASSWORD) -> str:
+    def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
         """The URL of a database."""
         quoted = "".join(f"%{byte:02x}" for byte in password.encode())
         return f"postgres://waku:{quoted}@127.0.0.1:{self.port}/{database}"
 
-    def create_database(self) -> str:
-        """The URL of a new, empty database."""
+    def create_schema(self) -> str:
+        """The URL of a new, empty schema; quicker to have than a whole database."""
+        name = f"t{secrets.token_hex(8)}"
+        self.execute(f"CREATE SCHEMA {name}")
+        return f"{self.url()}?options=-csearch_path%3D{name}"
+
+    def execute(self, statement: str, url: str | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement, beside whatever is under way; its rows, if it has any."""
         import psycopg
 
-        name = f"t{secrets.token_hex(8)}"
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
-        return self.url(name)
+        with psycopg.connect(url or self.url(), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return [] if cursor.description is None else cursor.fetchall()
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
@@ -93,7 +99,7 @@ class PostgresServer:
                     *("-D", str(self._directory / "data"), "-p", str(self.port), "-h", "127.0.0.1"),
                     *("-k", str(self._directory), "-F", "-c", "max_connections=50"),
                     *("-c", "shared_buffers=64MB", "-c", "full_page_writes=off"),
-                    *("-c", "autovacuum=off", "-c", "synchronous_commit=off"),
+                    *("-c", "autovacuum=off"),
                 ],
                 stdout=log,
                 stderr=log,
@@ -102,7 +108,7 @@ class PostgresServer:
         deadline = time.monotonic() + _START_S
         while True:
             try:
-                psycopg.connect(self.url("postgres"), connect_timeout=5).close()
+                psycopg.connect(self.url(), connect_timeout=5).close()
             except psycopg.OperationalError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     raise AssertionError((self._directory / "log").read_text(errors="replace")) from None
@@ -111,14 +117,10 @@ class PostgresServer:
                 return
 
     def stop(self) -> None:
-        """End the server at once, its connections with it."""
+        """End the server at once and without ceremony, its connections with it."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.send_signal(signal.SIGQUIT)
-                self._process.wait(20)
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(30)
             self._process = None
 
 
