@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 import trio
 
-from pywaku.errors import DecodeError
 from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
 from pywaku.network.port import Network, PeerConnected, PeerEvent
@@ -82,6 +81,7 @@ class FilterService:
             self._handle,
             limits=options.requests,
             on_limited=lambda request: _encode(request_id_of(request), _TOO_MANY_REQUESTS),
+            on_undecodable=lambda request, error: _encode(request_id_of(request), _Answer(400, str(error))),
             on_failed=lambda request, _: _encode(request_id_of(request), _FAILED),
         )
         """The serving of requests, to look at its counters."""
@@ -180,11 +180,7 @@ class FilterService:
     # Requests
 
     async def _handle(self, peer: PeerId, data: bytes) -> bytes:
-        try:
-            request = decode_subscribe_request(data)
-        except DecodeError as error:
-            self.requests.counters.undecodable += 1
-            return _encode(request_id_of(data), _Answer(400, str(error)))
+        request = decode_subscribe_request(data)
         self._expire()
         answer = self._answer(peer, request)
         self.counters.answers[answer.code] = self.counters.answers.get(answer.code, 0) + 1

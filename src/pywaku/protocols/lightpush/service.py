@@ -20,7 +20,6 @@ from pywaku.wire import lightpush, lightpush_legacy
 from pywaku.wire.lightpush import Status
 
 _UNKNOWN_ID: Final = "N/A"  # what nwaku says where it does not know the request's
-_UNDECODABLE: Final = "decode_rpc_failure"
 _TOO_MANY: Final = PushResult(Status.TOO_MANY_REQUESTS, "Request rejected due to too many requests")
 _FAILED: Final = PushResult(Status.INTERNAL_SERVER_ERROR, "the request failed at the service node")
 
@@ -49,6 +48,7 @@ class LightpushService:
             self._handle,
             limits=options.requests,
             on_limited=lambda request: self._encode(request_id_of(request), _TOO_MANY),
+            on_undecodable=lambda request, error: self._encode(request_id_of(request), _undecodable(error)),
             on_failed=lambda request, _: self._encode(request_id_of(request), _FAILED),
         )
         """The serving of version 3, to look at its counters."""
@@ -58,6 +58,9 @@ class LightpushService:
             self._handle_legacy,
             limits=options.requests,
             on_limited=lambda request: self._encode_legacy(request_id_of(request), _TOO_MANY),
+            on_undecodable=lambda request, error: self._encode_legacy(
+                request_id_of(request), _undecodable(error)
+            ),
             on_failed=lambda request, _: self._encode_legacy(request_id_of(request), _FAILED),
         )
         """The serving of the legacy protocol, to look at its counters."""
@@ -76,22 +79,12 @@ class LightpushService:
         self.legacy_requests.close()
 
     async def _handle(self, _peer: PeerId, data: bytes) -> bytes:
-        try:
-            request = lightpush.decode_request(data)
-        except DecodeError as error:
-            self.requests.counters.undecodable += 1
-            refused = PushResult(Status.BAD_REQUEST, f"{_UNDECODABLE}: {error}")
-            return self._encode(request_id_of(data), refused)
+        request = lightpush.decode_request(data)
         result = await self.push(request.pubsub_topic, request.message)
         return self._encode(request.request_id, result)
 
     async def _handle_legacy(self, _peer: PeerId, data: bytes) -> bytes:
-        try:
-            request = lightpush_legacy.decode_request(data)
-        except DecodeError as error:
-            self.legacy_requests.counters.undecodable += 1
-            refused = PushResult(Status.BAD_REQUEST, f"{_UNDECODABLE}: {error}")
-            return self._encode_legacy(request_id_of(data), refused)
+        request = lightpush_legacy.decode_request(data)
         result = await self.push(request.pubsub_topic, request.message)
         return self._encode_legacy(request.request_id, result)
 
@@ -171,3 +164,7 @@ class LightpushService:
 
 def _no_peers(pubsub_topic: str) -> PushResult:
     return PushResult(Status.NO_PEERS_TO_RELAY, f"no relay peers for topic: {pubsub_topic}", 0)
+
+
+def _undecodable(error: DecodeError) -> PushResult:
+    return PushResult(Status.BAD_REQUEST, f"decode_rpc_failure: {error}")
