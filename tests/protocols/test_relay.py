@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
 import trio
@@ -22,6 +22,8 @@ from pywaku.protocols.relay import (
     RelayOptions,
     open_relay,
 )
+from pywaku.protocols.relay import Subscription as RelaySubscription
+from pywaku.protocols.relay.patience import Patience
 from pywaku.wire import varint
 from pywaku.wire.framing import frame
 from pywaku.wire.message import encode_message
@@ -332,6 +334,99 @@ async def test_a_subscription_that_hangs_holds_the_network_up_once_and_briefly()
             await trio.sleep(0.001)
         assert trio.current_time() - started < 0.2
         assert hanging.dropped == 990
+
+
+async def consume_slowly(subscription: RelaySubscription, taken: list[ReceivedMessage]) -> None:
+    async for received in subscription:
+        taken.append(received)
+        await trio.sleep(0.02)
+
+
+@pytest.mark.virtual
+async def test_a_slow_consumer_throttles_no_other_node_and_counts_what_it_misses() -> None:
+    count = 3000
+    async with AsyncExitStack() as stack:
+        world = await stack.enter_async_context(SimulatedWorld(1))
+        a, b, c = [await stack.enter_async_context(open_node(world, name)) for name in "abc"]
+        await a.network.connect(b.network.addresses)
+        await b.network.connect(c.network.addresses)
+        slow = b.relay.subscribe(TOPIC)
+        got: list[ReceivedMessage] = []
+        c.relay.subscribe_callback(TOPIC, got.append)
+        a.relay.subscribe_callback(TOPIC, lambda _: None)
+        await trio.sleep(3)
+        taken: list[ReceivedMessage] = []
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        nursery.start_soon(consume_slowly, slow, taken)
+        started = trio.current_time()
+        for number in range(count):
+            await a.relay.publish(TOPIC, message(number))
+        while len(got) < count:
+            await trio.sleep(0.01)
+        assert trio.current_time() - started < 0.5
+        assert slow.dropped > 1000
+        assert len(taken) + len(slow) + slow.dropped == count
+        assert a.relay.counters.dropped_slow_peer == 0
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.virtual
+async def test_a_slow_consumer_of_own_messages_does_not_throttle_the_publisher() -> None:
+    async with open_world(joined=False) as world, trio.open_nursery() as nursery:
+        subscription = world.relay.subscribe(TOPIC)
+        taken: list[ReceivedMessage] = []
+        nursery.start_soon(consume_slowly, subscription, taken)
+        started = trio.current_time()
+        for number in range(3000):
+            await world.relay.publish(TOPIC, message(number))
+        assert trio.current_time() - started < 0.2
+        assert len(taken) + len(subscription) + subscription.dropped == 3000
+        await trio.sleep(1)
+        assert len(world.raw.published) == 3000
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.virtual
+async def test_the_pauses_for_a_slow_consumer_are_one_percent_of_the_time() -> None:
+    async with open_world(joined=False) as world, trio.open_nursery() as nursery:
+        subscription = world.relay.subscribe(TOPIC, capacity=10)
+        nursery.start_soon(consume_slowly, subscription, list[ReceivedMessage]())
+        paused = 0.0
+        started = trio.current_time()
+        number = 0
+        while trio.current_time() - started < 60:
+            before = trio.current_time()
+            await world.relay.publish(TOPIC, message(number))
+            paused += trio.current_time() - before
+            await trio.sleep(0.01)
+            number += 1
+        assert 0.1 < paused <= 0.1 + 60 * 0.01 + 0.05
+        assert subscription.dropped > 0
+        nursery.cancel_scope.cancel()
+
+
+def test_patience_with_a_consumer_that_merely_waits_for_its_turn_does_not_end() -> None:
+    patience = Patience()
+    now, taken = 0.0, 0
+    for _ in range(1000):
+        assert patience.begin(now, taken)
+        now, taken = now + 0.02, taken + 250
+        assert patience.left(now, taken, 0.1) == pytest.approx(0.1)
+        patience.end(now, taken)
+
+
+def test_patience_comes_back_with_time() -> None:
+    patience = Patience()
+    assert patience.begin(0.0, 0)
+    assert patience.left(0.06, 0, 0.1) == pytest.approx(0.04)
+    assert patience.left(0.1, 0, 0.1) == 0
+    patience.give_up(0.1, 0)
+    assert not patience.begin(0.9, 0)
+    assert patience.begin(2.1, 0)
+    assert patience.left(2.1, 0, 0.1) == pytest.approx(0.02)
+    patience.end(2.1, 0)
+    assert patience.begin(1000.0, 0)
+    assert patience.left(1000.0, 0, 0.1) == pytest.approx(0.1)
 
 
 @pytest.mark.virtual

@@ -15,6 +15,7 @@ from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
 from pywaku.protocols.relay.counters import RelayCounters
 from pywaku.protocols.relay.hashed import HashedMessage
+from pywaku.protocols.relay.patience import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +43,11 @@ Sink = Callable[[ReceivedMessage], None]
 class Subscription:
     """The messages of one pubsub topic, in the order of their arrival: `async for received in subscription`.
 
-    At most `capacity` messages wait. When it is full, the newest message is dropped and counted in `dropped`:
-    before that, reading from peers pauses a little (`RelayOptions.delivery_wait_s`), so a consumer loses
-    messages only if it is slower than the network for longer. After `unsubscribe` the iteration ends with
-    the messages that waited. Several tasks may share one subscription; each message goes to one of them.
+    At most `capacity` messages wait. When it is full, the newest message is dropped and counted in `dropped`.
+    From half of it on reading from peers pauses for a consumer that merely waits for its turn, and for a slow
+    one within a small budget (`RelayOptions.delivery_wait_s`), so that a slow consumer loses messages of its
+    own and delays no other. After `unsubscribe` the iteration ends with the messages that waited. Several
+    tasks may share one subscription; each message goes to one of them.
     """
 
     def __init__(
@@ -57,12 +59,15 @@ class Subscription:
         self.capacity = capacity
         self.dropped = 0
         """Messages that found the subscription full."""
+        self.taken = 0
+        """Messages that were asked for."""
+        self.patience = Patience()
         self._delivery = delivery
         self._leave = leave
         self._queue: deque[ReceivedMessage] = deque()
         self._high = max(1, capacity // 2)
         self._low = capacity // 4
-        self._taken = 0
+        self._pressing = False
         self._closed = False
         self._waiting = trio.lowlevel.ParkingLot()
 
@@ -73,8 +78,8 @@ class Subscription:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        self._taken += 1
-        if self._taken % _CHECKPOINT_EVERY == 0:
+        self.taken += 1
+        if self.taken % _CHECKPOINT_EVERY == 0:
             await trio.lowlevel.checkpoint()
         queue = self._queue
         while not queue:
@@ -82,7 +87,8 @@ class Subscription:
                 raise StopAsyncIteration
             await self._waiting.park()
         received = queue.popleft()
-        if len(queue) == self._low:
+        if self._pressing and len(queue) <= self._low:
+            self._pressing = False
             self._delivery.relieve(self)
         return received
 
@@ -95,6 +101,7 @@ class Subscription:
         """What `unsubscribe` does, without being a checkpoint."""
         if not self._closed:
             self._closed = True
+            self._pressing = False
             self._delivery.relieve(self)
             self._waiting.unpark_all()
             self._leave(self)
@@ -110,15 +117,20 @@ class Subscription:
     def offer(self, received: ReceivedMessage) -> None:
         """Take a message, if there is room (relay calls this)."""
         queue = self._queue
-        if len(queue) >= self.capacity:
+        waiting = len(queue)
+        if waiting < self.capacity:
+            queue.append(received)
+            if self._waiting:
+                self._waiting.unpark()
+        else:
             self.dropped += 1
             self._delivery.missed()
-            return
-        queue.append(received)
-        if len(queue) == self._high:
-            self._delivery.press(self)
-        if self._waiting:
-            self._waiting.unpark()
+        if waiting + 1 >= self._high and not self._pressing:
+            self._pressing = self._delivery.press(self)
+
+    def give_up(self) -> None:
+        """Nobody waits for the consumer any more (relay calls this)."""
+        self._pressing = False
 
 
 class Delivery:
@@ -127,7 +139,7 @@ class Delivery:
     def __init__(self, counters: RelayCounters) -> None:
         self._counters = counters
         self._sinks: dict[str, tuple[Sink, ...]] = {}
-        self._pressed: set[Subscription] = set()
+        self._pressed: dict[Subscription, None] = {}
         self._room = trio.lowlevel.ParkingLot()
 
     def add(self, topic: str, sink: Sink) -> bool:
@@ -176,29 +188,42 @@ class Delivery:
 
     @property
     def pressed(self) -> bool:
-        """Is a subscription half full, and not given up on?"""
+        """Is there a subscription to wait for?"""
         return bool(self._pressed)
 
-    def press(self, subscription: Subscription) -> None:
-        """A subscription has become half full."""
-        self._pressed.add(subscription)
+    def press(self, subscription: Subscription) -> bool:
+        """A subscription is half full; is it one to wait for?"""
+        if not subscription.patience.begin(trio.current_time(), subscription.taken):
+            return False
+        self._pressed[subscription] = None
+        return True
 
     def relieve(self, subscription: Subscription) -> None:
         """A subscription has room again (or is gone)."""
         if subscription in self._pressed:
-            self._pressed.discard(subscription)
+            del self._pressed[subscription]
+            subscription.patience.end(trio.current_time(), subscription.taken)
             if not self._pressed:
                 self._room.unpark_all()
 
     async def wait_for_room(self, limit_s: float) -> None:
-        """Let the subscriptions that are half full catch up.
+        """Let the subscriptions that are half full catch up, each as far as the patience with it lasts.
 
-        Those that do not in time are not waited for again until they have caught up, so that a consumer that
-        hangs holds the network up once, and briefly.
+        `limit_s` is how long that is with one that was never waited for (see `Patience`).
         """
-        with trio.move_on_after(limit_s):
-            while self._pressed:
-                await self._room.park()
-            return
-        self._pressed.clear()
-        self._room.unpark_all()
+        while self._pressed:
+            now = trio.current_time()
+            shortest = limit_s
+            for subscription in tuple(self._pressed):
+                left = subscription.patience.left(now, subscription.taken, limit_s)
+                if left:
+                    shortest = min(shortest, left)
+                else:
+                    del self._pressed[subscription]
+                    subscription.patience.give_up(now, subscription.taken)
+                    subscription.give_up()
+            if self._pressed:
+                with trio.move_on_after(shortest):
+                    await self._room.park()
+            else:
+                self._room.unpark_all()

@@ -37,8 +37,11 @@ class RelayOptions:
     - `validator_timeout_s`, `max_validations`, `max_waiting_validations`, `max_waiting_validation_bytes`: how
       long an asynchronous validator may take (then: ignore), how many run at a time, and how many messages
       (and bytes of them) may wait for a place (beyond: ignore).
-    - `delivery_wait_s`: how long reading pauses at most for a subscription that is half full, before it is
-      left to drop messages.
+    - `delivery_wait_s`: how long reading from peers, and `publish`, pause at most for a subscription that is
+      half full, before it is left to drop messages. Such a pause is taken from a budget: each second gives
+      back 1 % of a second, so that a slow consumer costs the node no more than that part of its time. A
+      consumer that merely waits for its turn, and then takes 10,000 messages a second or more, is waited for
+      in any case.
     - `write_timeout_s`: a peer that accepts nothing for as long loses the stream.
     - `reopen_attempts`, `reopen_pause_s`: a failed stream is opened anew as often, with pauses that double.
     - `linger_s`: how long closing waits for what was published to leave.
