@@ -34,7 +34,7 @@ class _End(Enum):
 
 
 class _Stalled(NetworkError):
-    """The peer takes nothing."""
+    """The peer does not take what is written."""
 
 
 class PushLink:
@@ -167,4 +167,4 @@ class PushLink:
                 counters.pushed += self._unsent_count
                 counters.bytes_out += len(self._unsent)
                 self._unsent, self._unsent_count = b"", 0
-        raise _Stalled(f"the peer took nothing for {timeout:g} s")
+        raise _Stalled(f"the peer did not take a write within {timeout:g} s")

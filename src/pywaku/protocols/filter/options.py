@@ -21,7 +21,7 @@ class FilterServiceOptions:
     - `subscription_timeout_s`: a subscription ends so long after the peer's last request.
     - `requests`: rates and bounds of subscribe requests.
     - `queue`: what may wait to be pushed to one subscriber; what finds no room is lost, for this one alone.
-    - `write_timeout_s`: a subscriber that takes nothing for as long loses the stream.
+    - `write_timeout_s`: a subscriber that does not take one write for as long loses the stream.
     - `reopen_pause_s`: before a failed stream is opened anew; it doubles with each failure in a row.
     - `steady_s`: a stream that lived as long makes the failures before it forgotten.
     - `unreachable_s`: a subscriber that pushes did not reach for as long loses its subscription
