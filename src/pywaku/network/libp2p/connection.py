@@ -262,6 +262,12 @@ class Connection:
             try:
                 with trio.move_on_after(self._limits.close_timeout_s):
                     await self._flushed()
+                    # Closing a socket with unread bytes resets it, and what was sent may not arrive any more:
+                    # so say that no more comes, and read on until the peer has seen that.
+                    await self._pipe.finish()
+                    await self.ended.wait()
+            except PipeBroken:
+                pass  # the peer was faster
             finally:  # a caller that does not wait for it closes the connection all the same
                 self._scope.cancel()
         await self.ended.wait()

@@ -131,7 +131,7 @@ class Libp2pNetwork:
         self._dialling: dict[PeerId, trio.Event] = {}
         self._dials: set[trio.CancelScope] = set()
         self._serving = Serving(nursery, negotiation_timeout_s=limits.negotiation_timeout_s)
-        self._identify = Identify(self, key.public, agent)
+        self._identify = Identify(self, key, agent)
         self._identify.serve()
 
     @property
@@ -183,14 +183,24 @@ class Libp2pNetwork:
         self._nursery.start_soon(function, *arguments)
 
     def identified(
-        self, peer: PeerId, protocols: frozenset[str], agent: str, listen_addresses: tuple[Multiaddr, ...]
+        self,
+        peer: PeerId,
+        protocols: frozenset[str],
+        agent: str,
+        listen_addresses: tuple[Multiaddr, ...],
+        signed_record: bytes,
     ) -> None:
         """A peer has said what it speaks."""
         known = self._peers.get(peer)
         if known is None:
             return
         told = replace(
-            known, protocols=protocols, agent=agent, listen_addresses=listen_addresses, identified=True
+            known,
+            protocols=protocols,
+            agent=agent,
+            listen_addresses=listen_addresses,
+            identified=True,
+            signed_record=signed_record,
         )
         if told != known:
             self._peers[peer] = told

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from pywaku.errors import DecodeError, StreamReset, WakuError
 from pywaku.ids import PeerId
-from pywaku.keys import PublicKey
+from pywaku.keys import PrivateKey
 from pywaku.network.port import Stream
 from pywaku.wire.framing import FrameDecoder, frame
 from pywaku.wire.identify import MAX_SIZE, PROTOCOL, PUSH_PROTOCOL, decode_identify, encode_identify
 from pywaku.wire.identify import Identify as IdentifyMessage
+from pywaku.wire.multiaddr import Multiaddr
+from pywaku.wire.peer_record import PeerRecord, open_record, seal_record
 
 if TYPE_CHECKING:
     from pywaku.network.libp2p.host import Libp2pNetwork
@@ -29,10 +32,13 @@ _SETTLE_S: Final = 0.05  # protocols mounted together are told together
 class Identify:
     """Answers and asks for one host."""
 
-    def __init__(self, network: Libp2pNetwork, key: PublicKey, agent: str) -> None:
+    def __init__(self, network: Libp2pNetwork, key: PrivateKey, agent: str) -> None:
         self._network = network
-        self._key = key.encode()
+        self._key = key
+        self._public_key = key.public.encode()
         self._agent = agent
+        self._record = PeerRecord(key.peer_id, 0)
+        self._sealed = b""
         self._announced = False
         self._changes = 0
 
@@ -54,18 +60,28 @@ class Identify:
 
     def _message(self, peer: PeerId) -> bytes:
         known = self._network.peers.get(peer)
+        addresses = tuple(address.without_peer() for address in self._network.addresses)
         return frame(
             encode_identify(
                 IdentifyMessage(
                     protocol_version=PROTOCOL_VERSION,
                     agent_version=self._agent,
-                    public_key=self._key,
-                    listen_addresses=tuple(address.without_peer() for address in self._network.addresses),
+                    public_key=self._public_key,
+                    listen_addresses=addresses,
                     observed_address=None if known is None else known.remote_address,
                     protocols=self._network.protocols,
+                    signed_peer_record=self._own_record(addresses),
                 )
             )
         )
+
+    def _own_record(self, addresses: tuple[Multiaddr, ...]) -> bytes:
+        """This node's signed record; a new one, with a higher number, when its addresses have changed."""
+        if not self._sealed or addresses != self._record.addresses:
+            seq = max(self._record.seq + 1, time.time_ns() // 1_000_000)  # above those of earlier runs
+            self._record = PeerRecord(self._record.peer, seq, addresses)
+            self._sealed = seal_record(self._record, self._key)
+        return self._sealed
 
     async def _answer(self, stream: Stream) -> None:
         await stream.send(self._message(stream.peer))
@@ -112,6 +128,7 @@ class Identify:
                 frozenset(told.protocols) or known.protocols,
                 told.agent_version or known.agent,
                 told.listen_addresses or known.listen_addresses,
+                _newer(stream.peer, told.signed_peer_record, known.signed_record),
             )
 
     async def _announce(self) -> None:
@@ -132,3 +149,16 @@ class Identify:
                     await stream.receive()  # the peer closes when it has read
         except (WakuError, trio.TooSlowError) as error:
             logger.debug("identify push failed: peer=%s %s", peer.short(), error)
+
+
+def _newer(peer: PeerId, told: bytes, known: bytes) -> bytes:
+    """A peer's record that it has just sent, unless it is not valid, or older than the known one."""
+    if not told or told == known:
+        return known
+    try:
+        record = open_record(told)
+        if record.peer == peer and (not known or record.seq >= open_record(known).seq):
+            return told
+    except DecodeError as error:
+        logger.debug("peer record refused: peer=%s %s", peer.short(), error)
+    return known

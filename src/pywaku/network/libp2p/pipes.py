@@ -45,6 +45,10 @@ class Pipe(Protocol):
         """Send all of `data`. Raises `PipeBroken`."""
         ...
 
+    async def finish(self) -> None:
+        """Say that nothing more will be sent; receiving goes on. Raises `PipeBroken`."""
+        ...
+
     async def close(self) -> None:
         """Close at once; never raises, never waits for the peer."""
         ...
@@ -71,6 +75,15 @@ class SocketPipe:
     async def send(self, data: bytes) -> None:
         try:
             await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
+            raise PipeBroken(f"socket failed: {_reason(error)}") from error
+
+    async def finish(self) -> None:
+        if not isinstance(self._stream, trio.SocketStream):
+            await trio.lowlevel.checkpoint()  # TLS has no half-close that peers expect
+            return
+        try:
+            await self._stream.send_eof()
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             raise PipeBroken(f"socket failed: {_reason(error)}") from error
 
@@ -177,6 +190,13 @@ class WebSocketPipe:
         # The receiving task answers pings, so two tasks may want to write.
         async with self._write_lock:
             await self._pipe.send(frames)
+
+    async def finish(self) -> None:
+        try:
+            frames = self._ws.send(CloseConnection(code=1000))
+        except ProtocolError as error:
+            raise PipeBroken("websocket is closing") from error
+        await self._send_now(frames)
 
     async def close(self) -> None:
         await self._pipe.close()
