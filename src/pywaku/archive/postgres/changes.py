@@ -22,7 +22,7 @@ from pywaku.archive.postgres.schema import (
 STEP_MESSAGES: Final = 500
 """Messages that one statement removes, where it does not remove a whole partition."""
 
-_INSERT: Final = (
+INSERT: Final = (
     b"INSERT INTO waku_archive_messages SELECT * FROM unnest("
     b"%b::bytea[], %b::bigint[], %b::integer[], %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], "
     b"%b::bigint[], %b::bytea[], %b::smallint[], %b::bigint[]) ON CONFLICT DO NOTHING"
@@ -48,18 +48,19 @@ def insert_messages(
         _add_pubsub_topic(connection, topic, known)
     # In the order of hashes, so that two nodes with the same messages do not wait for each other in a circle.
     ordered = sorted(messages, key=lambda message: message.message_hash)
-    columns = _columns(ordered, known.pubsub_ids)
+    columns = columns_of(ordered, known.pubsub_ids)
     wanted = {partition_of(message.timestamp_ns) for message in ordered}
     if not wanted <= known.partitions:
         known.partitions = create_partitions(connection, name, wanted)
     try:
-        return connection.execute(_INSERT, columns).rowcount
+        return connection.execute(INSERT, columns).rowcount
     except errors.CheckViolation:  # another node has dropped a partition in the meantime
         known.partitions = create_partitions(connection, name, wanted)
-        return connection.execute(_INSERT, columns).rowcount
+        return connection.execute(INSERT, columns).rowcount
 
 
-def _columns(messages: Sequence[StoredMessage], pubsub_ids: dict[str, int]) -> list[list[object]]:
+def columns_of(messages: Sequence[StoredMessage], pubsub_ids: dict[str, int]) -> list[list[object]]:
+    """What to insert for the messages, column by column."""
     rows: list[tuple[object, ...]] = []
     for stored in messages:
         message = stored.message

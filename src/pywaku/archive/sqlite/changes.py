@@ -16,7 +16,7 @@ STEP_MESSAGES: Final = 500
 STEP_PAGES: Final = 256
 """Free pages that one transaction gives back to the file system."""
 
-_INSERT: Final = (
+INSERT: Final = (
     "INSERT INTO messages VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (message_hash) DO NOTHING"
 )
@@ -43,9 +43,9 @@ def insert_messages(
 ) -> int:
     """Insert those that are not there; returns how many. `pubsub_ids` remembers the ids of pubsub topics."""
     with transaction(connection):
-        rows = [_row(message, pubsub_ids.get(message.pubsub_topic), connection) for message in messages]
+        rows = rows_of(connection, messages, pubsub_ids)
         before = connection.total_changes
-        connection.executemany(_INSERT, rows)
+        connection.executemany(INSERT, rows)
         new = connection.total_changes - before
         if new:
             connection.execute("UPDATE totals SET messages = messages + ?", (new,))
@@ -54,6 +54,13 @@ def insert_messages(
         if message.pubsub_topic not in pubsub_ids:
             pubsub_ids[message.pubsub_topic] = row[2]
     return new
+
+
+def rows_of(
+    connection: sqlite3.Connection, messages: Sequence[StoredMessage], pubsub_ids: dict[str, int]
+) -> list[Row]:
+    """What to insert for the messages; a pubsub topic that is not known yet is inserted on the way."""
+    return [_row(message, pubsub_ids.get(message.pubsub_topic), connection) for message in messages]
 
 
 def _row(stored: StoredMessage, pubsub_id: int | None, connection: sqlite3.Connection) -> Row:
