@@ -25,7 +25,11 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
-    """What is known of a connected peer. `protocols` is empty until the peer has identified itself."""
+    """What is known of a connected peer. `protocols` is empty until the peer has identified itself.
+
+    `signed_record` is the envelope with its addresses (`pywaku.wire.peer_record`), verified; empty if it gave
+    none.
+    """
 
     peer: PeerId
     direction: Direction
@@ -34,6 +38,7 @@ class PeerInfo:
     agent: str = ""
     listen_addresses: tuple[Multiaddr, ...] = ()
     identified: bool = False
+    signed_record: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class _UnusableError(Exception):
 
 def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, check_same_thread=False, timeout=2.0)
-    connection.text_factory = lambda data: data.decode(errors="replace")  # one bad text spoils one row
+    connection.text_factory = _text  # one bad text spoils one row
     with _closed_on_error(connection):
         try:
             _prepare(connection, path)
@@ -247,3 +247,7 @@ def _split(value: _Value) -> list[str]:
     if not isinstance(value, str):
         raise TypeError("text is expected")
     return [line for line in value.split("\n") if line]
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 HANDSHAKE_BYTES: Final = 300  # about what noise, the muxer's negotiation and identify take
 CONTROL_BYTES: Final = 12  # a muxer's header
 
-Identity = tuple[tuple[str, ...], str, tuple[Multiaddr, ...]]  # protocols (sorted), agent, listen addresses
+Identity = tuple[tuple[str, ...], str, tuple[Multiaddr, ...], bytes]
+"""Protocols (sorted), agent, listen addresses, signed record."""
 
 
 class State(Enum):

@@ -21,6 +21,7 @@ from pywaku.errors import (
     StreamReset,
 )
 from pywaku.ids import PeerId
+from pywaku.keys import PrivateKey
 from pywaku.network.port import (
     Direction,
     PeerConnected,
@@ -34,6 +35,7 @@ from pywaku.network.port import (
 from pywaku.network.simulated.connection import CONTROL_BYTES, Endpoint, Identity
 from pywaku.network.simulated.stream import SimulatedStream
 from pywaku.wire.multiaddr import Multiaddr
+from pywaku.wire.peer_record import PeerRecord, seal_record
 
 if TYPE_CHECKING:
     from pywaku.network.simulated.world import SimulatedWorld
@@ -54,6 +56,7 @@ class SimulatedNetwork:
         peer_id: PeerId,
         agent: str,
         nursery: trio.Nursery,
+        key: PrivateKey | None,
     ) -> None:
         self.world = world
         self.number = number
@@ -66,6 +69,8 @@ class SimulatedNetwork:
         self._agent = agent
         self._nursery = nursery
         self._addresses = (world.address(number).with_peer(peer_id),)
+        self._key = key
+        self._record = b""
         self._handlers: dict[str, tuple[StreamHandler, int]] = {}
         self._serving: dict[tuple[PeerId, str], int] = {}
         self._peers: dict[PeerId, PeerInfo] = {}
@@ -117,7 +122,9 @@ class SimulatedNetwork:
 
     def identity(self) -> Identity:
         """What peers are told of this node."""
-        return tuple(sorted(self._handlers)), self._agent, self._addresses
+        if not self._record and self._key is not None:
+            self._record = seal_record(PeerRecord(self._peer_id, 1, self._addresses), self._key)
+        return tuple(sorted(self._handlers)), self._agent, self._addresses, self._record
 
     def stream_arrived(
         self, endpoint: Endpoint, dialer: SimulatedStream, protocols: tuple[str, ...]
@@ -229,11 +236,16 @@ class SimulatedNetwork:
 
     def peer_identified(self, endpoint: Endpoint, identity: Identity) -> None:
         """A connected peer says what it speaks."""
-        protocols, agent, addresses = identity
+        protocols, agent, addresses, record = identity
         peer = endpoint.peer
         known = self._peers[peer]
         told = replace(
-            known, protocols=frozenset(protocols), agent=agent, listen_addresses=addresses, identified=True
+            known,
+            protocols=frozenset(protocols),
+            agent=agent,
+            listen_addresses=addresses,
+            identified=True,
+            signed_record=record,
         )
         if told != known:
             self._peers[peer] = told

@@ -169,14 +169,17 @@ class SimulatedWorld:
         name = name if name is not None else f"host-{len(self._numbers) + 1}"
         if peer_id is None:
             secret = random.Random(f"identity {self.seed} {name}").randbytes(32)
-            peer_id = (key or PrivateKey.from_bytes("secp256k1", secret)).public.peer_id
+            key = key or PrivateKey.from_bytes("secp256k1", secret)
+            peer_id = key.peer_id
+        elif key is not None and key.peer_id != peer_id:
+            key = None  # it could not sign for that peer
         if peer_id in self._hosts:
             raise InvalidInput(f"{peer_id} is in this world already")
         number = self._numbers.setdefault(peer_id, len(self._numbers) + 1)
         self._peers[number] = peer_id
         done = trio.Event()
         handlers = await nursery.start(self._run_handlers, done)
-        network = self._hosts[peer_id] = SimulatedNetwork(self, number, name, peer_id, agent, handlers)
+        network = self._hosts[peer_id] = SimulatedNetwork(self, number, name, peer_id, agent, handlers, key)
         self._restarted(peer_id)
         try:
             yield network

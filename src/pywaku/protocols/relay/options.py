@@ -13,6 +13,7 @@ from pywaku.protocols.relay.hashed import HashedMessage
 from pywaku.protocols.relay.outbox import OutboxLimits
 from pywaku.protocols.relay.validation import Validator
 from pywaku.wire.multiaddr import Multiaddr
+from pywaku.wire.peer_record import addresses_in
 
 MAX_MESSAGE_SIZE: Final = 150 * 1024
 """Bytes of an encoded message, attributes included (64/WAKU2-NETWORK, Message Size)."""
@@ -49,7 +50,8 @@ class RelayOptions:
     - `peer_exchange_dials`: connections made at a time to peers which others recommend (0: none), with
       `peer_exchange_queue` of them waiting and `peer_exchange_retry_s` between two attempts at one peer.
     - `read_peer_record`: the addresses that a peer's signed record states, given the peer and the record,
-      once its signature is verified; raises `DecodeError` (None: recommended peers are not dialed).
+      once its signature is verified; raises `DecodeError` (None: recommended peers are not dialed). Whose
+      recommendations count is a matter of the score (`accept_px_threshold`).
     """
 
     max_message_size: int = MAX_MESSAGE_SIZE
@@ -76,7 +78,7 @@ class RelayOptions:
     peer_exchange_dials: int = 4
     peer_exchange_queue: int = 64
     peer_exchange_retry_s: float = 60.0
-    read_peer_record: Callable[[PeerId, bytes], Sequence[Multiaddr]] | None = None
+    read_peer_record: Callable[[PeerId, bytes], Sequence[Multiaddr]] | None = addresses_in
 
     def __post_init__(self) -> None:
         for name in ("max_message_size", "max_frame_size", "max_validations", "max_streams_per_peer"):

@@ -83,8 +83,8 @@ class RelayPeers:
         self._network.serve(PROTOCOL, self._serve, max_streams_per_peer=self._options.max_streams_per_peer)
         self._unwatch = self._network.watch(self._heard)
         for peer, info in tuple(self._network.peers.items()):
-            if PROTOCOL in info.protocols:
-                self._ensure(peer)
+            if PROTOCOL in info.protocols and self._ensure(peer) is not None:
+                self._learn_record(peer)
 
     async def finish(self) -> None:
         """Let every link send what waits, and end."""
@@ -108,8 +108,8 @@ class RelayPeers:
 
     def _heard(self, event: PeerEvent) -> None:
         if isinstance(event, PeerIdentified):
-            if PROTOCOL in event.protocols:
-                self._ensure(event.peer)
+            if PROTOCOL in event.protocols and self._ensure(event.peer) is not None:
+                self._learn_record(event.peer)
         elif isinstance(event, PeerDisconnected):
             link = self._links.get(event.peer)
             if link is not None and event.peer in self._readers.values():
@@ -118,6 +118,12 @@ class RelayPeers:
                 link.scope.cancel()
             else:
                 self._forget(event.peer)
+
+    def _learn_record(self, peer: PeerId) -> None:
+        """What peers that are pruned are told of this one, so that they can connect to it."""
+        info = self._network.peers.get(peer)
+        if info is not None:
+            self._router.learn_record(peer, info.signed_record)
 
     def _ensure(self, peer: PeerId) -> PeerLink | None:
         """The link with a connected peer, made if there is none."""
