@@ -6,7 +6,8 @@ from hashlib import sha256
 
 import pytest
 
-from pywaku.gossip import Candidate, Verdict
+from pywaku.gossip import Candidate, GossipParams, Verdict
+from pywaku.gossip.types import Published
 from pywaku.wire.relay import IHave, RelayMessage, Rpc, decode_rpc, encode_rpc
 from tests.support.gossip_lone import NO_FLOOD, OTHER, TOPIC, Lone, id_of
 
@@ -102,8 +103,55 @@ def test_publishing_what_was_seen_is_a_duplicate_and_sends_nothing() -> None:
     peer, *_ = lone.mesh_peers(4)
     lone.deliver(peer, b"hello")
     lone.sent()
-    assert lone.gossip.publish(TOPIC, b"hello", lone.now) == (id_of(b"hello"), (), True)
+    assert lone.gossip.publish(TOPIC, b"hello", lone.now) == Published(id_of(b"hello"), (), True)
     assert lone.sent() == {}
+
+
+def test_publishing_again_what_no_peer_has_taken_sends_it() -> None:
+    lone = Lone()
+    first = lone.gossip.publish(TOPIC, b"hello", lone.now)
+    assert (first.peers, first.duplicate, first.again) == ((), False, False)
+    assert lone.gossip.publish(TOPIC, b"hello", lone.now) == Published(id_of(b"hello"), (), False, again=True)
+    assert lone.gossip.publish(OTHER, b"hello", lone.now).duplicate, "it is of another topic"
+    lone.beat(30)
+    peer = lone.peer()
+    lone.sent()
+    again = lone.gossip.publish(TOPIC, b"hello", lone.now)
+    assert (again.peers, again.duplicate, again.again) == ((peer,), False, True)
+    lone.sent()
+    assert lone.got(peer) == [id_of(b"hello")]
+    assert lone.gossip.publish(TOPIC, b"hello", lone.now).duplicate
+    assert lone.gossip.sizes().untaken == 0
+
+
+def test_what_no_outbox_took_may_be_published_again() -> None:
+    lone = Lone()
+    peer = lone.peer()
+    published = lone.gossip.publish(TOPIC, b"hello", lone.now)
+    lone.gossip.not_taken(published.message_id, TOPIC)
+    assert lone.gossip.publish(TOPIC, b"hello", lone.now).peers == (peer,)
+    assert lone.gossip.publish(TOPIC, b"hello", lone.now).duplicate
+
+
+def test_what_a_peer_has_asked_for_or_sent_is_taken() -> None:
+    lone = Lone()
+    for data in (b"asked for", b"sent"):
+        lone.gossip.publish(TOPIC, data, lone.now)
+    peer = lone.peer()
+    lone.say(peer, Rpc(iwant=(id_of(b"asked for"),)))
+    lone.message(peer, b"sent")
+    for data in (b"asked for", b"sent"):
+        assert lone.gossip.publish(TOPIC, data, lone.now).duplicate
+
+
+def test_so_many_messages_that_no_peer_has_taken_are_remembered() -> None:
+    lone = Lone(GossipParams(max_untaken=2))
+    for data in (b"1", b"2", b"3"):
+        lone.gossip.publish(TOPIC, data, lone.now)
+    assert lone.gossip.sizes().untaken == 2
+    assert lone.gossip.counters.untaken_evicted == 1
+    assert lone.gossip.publish(TOPIC, b"1", lone.now).duplicate
+    assert lone.gossip.publish(TOPIC, b"3", lone.now).again
 
 
 def test_publish_encodes_once_and_shares_the_bytes() -> None:
@@ -125,7 +173,7 @@ def test_publish_without_flood_goes_to_the_mesh_of_a_joined_topic() -> None:
 def test_publish_to_a_topic_nobody_is_in_says_so() -> None:
     lone = Lone()
     lone.peers(5)
-    assert lone.gossip.publish(OTHER, b"hello", lone.now) == (id_of(b"hello"), (), False)
+    assert lone.gossip.publish(OTHER, b"hello", lone.now) == Published(id_of(b"hello"), (), False)
 
 
 def test_signed_messages_are_rejected() -> None:

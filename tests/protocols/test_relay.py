@@ -92,6 +92,41 @@ async def test_with_no_peer_publish_says_so() -> None:
 
 
 @pytest.mark.virtual
+async def test_what_no_peer_has_taken_may_be_published_again() -> None:
+    async with open_nodes(2) as (one, two):
+        own: list[ReceivedMessage] = []
+        got: list[ReceivedMessage] = []
+        one.relay.subscribe_callback(TOPIC, own.append)
+        nowhere = [await one.relay.publish(TOPIC, message("hello")) for _ in range(2)]
+        assert [(outcome.peers, outcome.duplicate) for outcome in nowhere] == [(0, False)] * 2
+        await trio.sleep(20)
+        two.relay.subscribe_callback(TOPIC, got.append)
+        await trio.sleep(5)
+        assert got == []
+        outcomes = [await one.relay.publish(TOPIC, message("hello")) for _ in range(2)]
+        assert [(outcome.peers, outcome.duplicate) for outcome in outcomes] == [(1, False), (0, True)]
+        await trio.sleep(1)
+        assert len(got) == 1
+        assert len(own) == 1
+        assert one.relay.counters.published == 1
+
+
+@pytest.mark.virtual
+async def test_what_every_outbox_dropped_may_be_published_again() -> None:
+    options = RelayOptions(outbox=OutboxLimits(messages=3), publish_wait_s=0, slow_peer_grace_s=0)
+    async with open_world(options=options) as world:
+        world.world.stall(world.raw.network)
+        outcomes = [await world.relay.publish(TOPIC, message(f"{i} {'x' * 100_000}")) for i in range(20)]
+        assert (outcomes[-1].peers, outcomes[-1].duplicate) == (0, False)
+        world.world.resume(world.raw.network)
+        await trio.sleep(5)
+        again = [await world.relay.publish(TOPIC, message(f"{i} {'x' * 100_000}")) for i in (0, 19)]
+        assert [(outcome.peers, outcome.duplicate) for outcome in again] == [(0, True), (1, False)]
+        await trio.sleep(1)
+        assert world.raw.published[-1].data == encode_message(message(f"19 {'x' * 100_000}"))
+
+
+@pytest.mark.virtual
 @pytest.mark.parametrize("deliver_own", [True, False])
 async def test_own_messages_reach_own_subscriptions_if_wanted(deliver_own: bool) -> None:
     async with open_world(options=RelayOptions(deliver_own=deliver_own)) as world:

@@ -185,6 +185,7 @@ def _handle_iwant(state: RouterState, peer: PeerState, message_ids: Sequence[byt
             counters.iwant_ignored += 1
             continue
         peer.iwant_bytes += len(message.part)
+        state.untaken.taken(message_id)
         counters.iwant_served += 1
         counters.forwarded += 1
         state.send(peer, message_id, message.part)

@@ -93,6 +93,8 @@ class MessageFlow:
         state = self._state
         state.counters.duplicates += 1
         sender.waste += 1
+        if state.untaken.topics:
+            state.untaken.taken(message_id)
         pending = self._verdicts.pending.get(message_id)
         if pending is not None:
             state.counters.duplicates_while_pending += 1

@@ -178,6 +178,7 @@ class GossipParams:
     max_wishes: int = 128
     max_wishes_per_heartbeat: int = 16
     max_outgoing_messages: int = 16_384
+    max_untaken: int = 4_096
     max_idontwant_ids_per_heartbeat: int = 2_000
     idontwant_heartbeats: int = 3
     max_control_per_heartbeat: int = 2_500
@@ -215,6 +216,7 @@ class GossipParams:
             "max_backoffs",
             "max_promises",
             "max_outgoing_messages",
+            "max_untaken",
         ):
             _need(getattr(self, name) >= 1, name, "at least 1")
         for name in (

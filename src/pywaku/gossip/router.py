@@ -65,6 +65,7 @@ class Gossip:
             backoffs_evicted=state.backoffs.evicted,
             promises_evicted=state.promises.evicted,
             scores_evicted=state.scores.evicted,
+            untaken_evicted=state.untaken.evicted,
         )
 
     def sizes(self) -> Sizes:
@@ -82,6 +83,7 @@ class Gossip:
             backoffs=state.backoffs.count,
             requests=len(state.promises),
             retained_scores=state.scores.retained,
+            untaken=len(state.untaken),
         )
 
     # peers
@@ -166,24 +168,37 @@ class Gossip:
     # messages
 
     def publish(self, topic: str, data: bytes, now: float) -> Published:
-        """Send a message of our own: to all of the topic, or without flood publishing to mesh or fanout."""
+        """Send a message of our own: to all of the topic, or without flood publishing to mesh or fanout.
+
+        What was seen before is a duplicate, unless it was published here and no peer has taken it.
+        """
         state = self._state
         message_id = sha256(data).digest()
-        if message_id in state.seen.ids:
-            return Published(message_id, (), True)
-        state.seen.add(message_id, now)
-        state.promises.arrived(message_id)
-        state.counters.published += 1
+        again = message_id in state.seen.ids
+        if again:
+            if state.untaken.topics.get(message_id) != topic:
+                return Published(message_id, (), True)
+        else:
+            state.seen.add(message_id, now)
+            state.promises.arrived(message_id)
+            state.counters.published += 1
         part = encode_publish(topic, data)
         state.cache.put(message_id, topic, part)
         known = state.topics.get(topic)
-        if known is None:
-            return Published(message_id, (), False)
-        receivers = self._receivers(known, now)
-        for peer in receivers:
-            state.send(peer, message_id, part)
-        state.counters.forwarded += len(receivers)
-        return Published(message_id, tuple([peer.id for peer in receivers]), False)
+        receivers = [] if known is None else self._receivers(known, now)
+        if receivers:
+            if state.untaken.topics:
+                state.untaken.taken(message_id)
+            for peer in receivers:
+                state.send(peer, message_id, part)
+            state.counters.forwarded += len(receivers)
+        else:
+            state.untaken.add(message_id, topic)
+        return Published(message_id, tuple([peer.id for peer in receivers]), False, again)
+
+    def not_taken(self, message_id: bytes, topic: str) -> None:
+        """No receiver of a message of our own took it: there was no room in what waits for them."""
+        self._state.untaken.add(message_id, topic)
 
     def _receivers(self, topic: TopicState, now: float) -> list[PeerState]:
         if self._params.flood_publish:

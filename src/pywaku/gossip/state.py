@@ -12,6 +12,7 @@ from pywaku.gossip.promises import Promises
 from pywaku.gossip.score import PeerScore, ScoreBoard
 from pywaku.gossip.seen import SeenCache
 from pywaku.gossip.types import NOTHING, Counters, Outgoing, Wish
+from pywaku.gossip.untaken import Untaken
 from pywaku.ids import PeerId
 from pywaku.wire.relay import IHave, PeerRecord, Prune, Rpc, Subscription
 
@@ -136,6 +137,7 @@ class RouterState:
         "scores",
         "seen",
         "topics",
+        "untaken",
         "waste_limit",
         "wishes",
         "wishes_taken",
@@ -159,6 +161,7 @@ class RouterState:
         self.scores = ScoreBoard(params.score)
         self.seen = SeenCache(params.seen_ttl_s, params.max_seen)
         self.cache = MessageCache(params.history_length, params.history_gossip, params.max_cached_bytes)
+        self.untaken = Untaken(params.max_untaken)
         self.promises = Promises(params.iwant_followup_s, params.iwant_retry_s, params.max_promises)
         slack_s = params.backoff_slack_heartbeats * params.heartbeat_interval_s
         self.backoffs = Backoffs(slack_s, params.max_backoffs)

@@ -31,11 +31,15 @@ class Candidate(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What became of a message of our own: to which peers it goes; nothing is sent of a `duplicate`."""
+    """What became of a message of our own: to which peers it goes; nothing is sent of a `duplicate`.
+
+    `again`: it was published before, but no peer had taken it.
+    """
 
     message_id: bytes
     peers: tuple[PeerId, ...]
     duplicate: bool
+    again: bool = False
 
 
 class Outgoing(NamedTuple):
@@ -71,6 +75,7 @@ class Sizes(NamedTuple):
     backoffs: int
     requests: int
     retained_scores: int
+    untaken: int
 
 
 @dataclass(slots=True)
@@ -97,6 +102,8 @@ class Counters:
     pending_expired: int = 0
     seen_evicted: int = 0
     cache_evicted: int = 0
+    untaken_evicted: int = 0
+    """Messages of our own that no peer has taken, and that are duplicates all the same from now on."""
     outgoing_dropped: int = 0
     subscriptions_refused: int = 0
     control_ignored: int = 0

@@ -96,8 +96,8 @@ class PublishOutcome(HashedMessage):
     """What became of a message given to `publish`.
 
     `peers` is how many peers' outboxes took it; with 0 it reached nobody yet (it is still remembered, and
-    gossiped to peers that come within a few heartbeats). `duplicate`: it had been seen before, so nothing
-    was sent. `message_id` is what the router calls it.
+    gossiped to peers that come within a few heartbeats; and it may be published again). `duplicate`: it had
+    been seen before, so nothing was sent. `message_id` is what the router calls it.
     """
 
     __slots__ = ("duplicate", "message_id", "peers")

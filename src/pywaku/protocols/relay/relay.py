@@ -166,6 +166,9 @@ class Relay:
     async def publish(self, pubsub_topic: str, message: WakuMessage) -> PublishOutcome:
         """Publish a message as it is, whether the topic is joined or not; says how many peers took it.
 
+        One that was seen before is a duplicate and not sent, except for one of this node's own that no peer
+        has taken yet: that is sent, but not delivered once more to this node's own subscriptions.
+
         Raises `MessageRefused` if the message breaks a rule (peers would reject it), `InvalidTopic`, and
         `NodeClosed`. It waits a moment for a peer whose outbox has filled up (`slow_peer_grace_s`), and
         longer (`publish_wait_s`) where that is so of all peers that the message would go to. Not every call
@@ -194,11 +197,15 @@ class Relay:
         published = self._router.publish(pubsub_topic, data, now)
         if published.duplicate:
             return PublishOutcome(pubsub_topic, message, published.message_id, 0, duplicate=True)
+        # Nothing else is outgoing at this point: whatever feeds the router flushes before it lets others run.
+        count = self._peers.flush()
+        if not count and published.peers:
+            self._router.not_taken(published.message_id, pubsub_topic)
+        if published.again:
+            return PublishOutcome(pubsub_topic, message, published.message_id, count)
         self.counters.published += 1
         if self._bandwidth is not None:
             self._bandwidth.carried(pubsub_topic, len(data), now)
-        # Nothing else is outgoing at this point: whatever feeds the router flushes before it lets others run.
-        count = self._peers.flush()
         if self._options.deliver_own and self._delivery.wanted(pubsub_topic):
             self._delivery.hand_out(ReceivedMessage(pubsub_topic, message, self._network.peer_id))
             if self._delivery.pressed:
