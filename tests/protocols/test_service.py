@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -202,6 +202,37 @@ async def test_answers_that_wait_for_a_peer_are_bounded() -> None:
 
 
 @pytest.mark.virtual
+async def test_answers_that_wait_for_many_peers_are_bounded_together() -> None:
+    """Each of them has less than a peer may have; nothing is left when they are gone."""
+    limits = ServiceLimits(per_peer=None, timeout_s=20.0, max_unsent_bytes=4_000_000)
+    async with open_bench(limits) as (bench, service), AsyncExitStack() as stack:
+        for _ in range(4):
+            other = await stack.enter_async_context(bench.world.host())
+            await other.connect(bench.server.addresses)
+            stream = await other.open_stream(bench.server.peer_id, PROTOCOL)
+            await stream.send(frame(b"large"))
+        await trio.sleep(1)
+        assert await bench.ask(b"more") == b"429 more"
+        await trio.sleep(30)
+        assert await bench.ask(b"more") == b"MORE"
+        await trio.sleep(1)
+        assert service.unsent_bytes == {}
+
+
+@pytest.mark.virtual
+async def test_each_step_of_a_request_has_its_own_time() -> None:
+    """Reading takes four of five seconds, handling three."""
+    async with open_bench() as (bench, service):
+        stream = await bench.client.open_stream(bench.server.peer_id, PROTOCOL)
+        request_ = frame(b"slow")
+        await stream.send(request_[:2])
+        await trio.sleep(4)
+        await stream.send(request_[2:])
+        assert await stream.receive() == frame(b"SLOW")
+        assert service.counters.timed_out == 0
+
+
+@pytest.mark.virtual
 async def test_a_peer_over_its_rate_is_answered_so() -> None:
     """Another peer is not concerned, and in time it is served again."""
     limits = ServiceLimits(per_peer=RateLimit(3, 30.0))
@@ -257,6 +288,19 @@ async def test_the_peers_whose_rates_are_known_are_bounded() -> None:
                 assert await bench.ask(b"a", client=other) == b"A"
                 assert await bench.ask(b"a", client=other) == b"429 a"
         assert service.tracked_peers == 3
+
+
+@pytest.mark.virtual
+async def test_a_peer_that_asks_again_and_again_is_not_forgotten() -> None:
+    """However many others come."""
+    limits = ServiceLimits(per_peer=RateLimit(1, 1000.0), max_tracked_peers=3)
+    async with open_bench(limits) as (bench, _):
+        assert await bench.ask(b"a") == b"A"
+        for _ in range(5):
+            async with bench.world.host() as other:
+                await other.connect(bench.server.addresses)
+                assert await bench.ask(b"a", client=other) == b"A"
+            assert await bench.ask(b"a") == b"429 a"
 
 
 @pytest.mark.virtual

@@ -366,6 +366,7 @@ async def test_the_cursor_of_a_complete_result_leads_to_what_comes_later() -> No
 async def test_stores_may_have_smaller_pages_than_were_asked_for() -> None:
     async with open_stores(HISTORY, pages=PageLimits(default_size=3, max_size=3)) as stores:
         assert await collect(stores, QUERY) == hashes_of(HISTORY)
+        assert stores.client.counters.queries == 32
 
 
 # Stores that fail
@@ -487,6 +488,21 @@ async def test_a_single_store_that_fails_once_is_asked_again() -> None:
 
 
 @pytest.mark.virtual
+async def test_a_store_that_answers_every_other_time_is_enough() -> None:
+    """It is given up for failures in a row."""
+    async with open_stores(HISTORY) as stores:
+        count = 0
+
+        def flaky(_: Request, response: Response) -> Response | None:
+            nonlocal count
+            count += 1
+            return response if count % 2 == 0 else None
+
+        serve_twisted(stores.stores[0].network, stores.stores[0].archive, flaky)
+        assert await collect(stores, QUERY) == hashes_of(HISTORY)
+
+
+@pytest.mark.virtual
 async def test_without_stores_that_answer_the_query_fails_and_says_where_it_was() -> None:
     """With what was wrong with each; a later query goes on from there."""
     async with open_stores(HISTORY, HISTORY) as stores:
@@ -532,6 +548,15 @@ async def test_limited_stores_are_waited_for() -> None:
 
 
 @pytest.mark.virtual
+async def test_as_long_as_pages_come_limited_stores_are_waited_for() -> None:
+    """One page in fifty seconds."""
+    limits = replace(UNLIMITED, per_peer=RateLimit(1, 50.0))
+    async with open_stores(HISTORY, limits=limits) as stores:
+        assert await collect(stores, QUERY) == hashes_of(HISTORY)
+        assert trio.current_time() > 400
+
+
+@pytest.mark.virtual
 async def test_limited_stores_are_not_waited_for_forever() -> None:
     limits = replace(UNLIMITED, per_peer=RateLimit(1, 1_000_000.0))
     async with open_stores(HISTORY, limits=limits) as stores:
@@ -572,7 +597,11 @@ async def test_the_way_by_time_passes_many_messages_of_one_time(forward: bool) -
     lacking = [one for number, one in enumerate(order) if number != 29]
     async with open_stores(messages, lacking) as stores:
         serve_twisted(stores.stores[0].network, stores.stores[0].archive, after(3, fails))
-        assert await collect(stores, query) == hashes_of(order)
+        found: list[bytes] = []
+        async for page in stores.client.pages(query, stores.peers):
+            assert page.entries, "a page without anything new is not shown"
+            found += hashes_of(page.entries if forward else page.entries[::-1])
+        assert found == hashes_of(order)
 
 
 @pytest.mark.virtual

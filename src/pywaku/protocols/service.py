@@ -173,6 +173,11 @@ class RequestService:
         """Peers whose rates are known."""
         return len(self._buckets)
 
+    @property
+    def unsent_bytes(self) -> dict[PeerId, int]:
+        """Bytes of answers that peers have not taken yet."""
+        return dict(self._unsent_to)
+
     def start(self) -> None:
         """Begin to serve."""
         self._network.serve(self.protocol, self._serve, max_streams_per_peer=self.limits.max_streams_per_peer)

@@ -111,8 +111,8 @@ class Position:
         if cursor is None and response.messages:
             edge = response.messages[-1 if course.query.forward else 0]
             cursor = edge.message_hash
-        full = replace(course.query, page_size=self._course.query.page_size)
-        self._course = Course(full if cursor is None else replace(full, cursor=cursor), overlap)
+        query = course.query
+        self._course = Course(query if cursor is None else replace(query, cursor=cursor), overlap)
         return entries
 
     def _ahead(
