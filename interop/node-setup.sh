@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make the JavaScript peers ready to run: Node.js (the machine's own if it is new enough, else the one that comes
-# as a Python wheel, in .node) and the packages of interop/js. Usage: node-setup.sh PYTHON
+# as a Python wheel, in .node) and the packages of interop/js and interop/js-waku, each with a libp2p of its own.
+# Usage: node-setup.sh PYTHON
 set -eu
 python=$1
 oldest=20
@@ -27,11 +28,13 @@ if ! { new_enough node && command -v npm >/dev/null 2>&1; }; then
   export PATH
 fi
 
-cd "$root/interop/js"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-npm ci --no-fund --no-audit --loglevel=error >"$log" 2>&1 || {
-  cat "$log" >&2
-  say "the JavaScript packages could not be installed from npm: is there a network?"
-  exit 1
-}
+for folder in js js-waku; do
+  cd "$root/interop/$folder"
+  npm ci --no-fund --no-audit --loglevel=error >"$log" 2>&1 || {
+    cat "$log" >&2
+    say "the JavaScript packages of interop/$folder could not be installed from npm: is there a network?"
+    exit 1
+  }
+done
