@@ -5,6 +5,7 @@ The hostile input tests and the fuzzer go over all of them. A new decoder is one
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from pywaku.keys import PrivateKey, PublicKey
+from pywaku.peers import enrtree
 from pywaku.wire import (
     enr_waku,
     framing,
@@ -21,6 +23,7 @@ from pywaku.wire import (
     message,
     metadata,
     peer_exchange,
+    peer_record,
     relay,
     rlp,
     sds,
@@ -86,6 +89,42 @@ def _record(data: bytes) -> Enr:
     return Enr.parse(record.text)
 
 
+def _made_peer_record(seq: int, addresses: list[Multiaddr]) -> peer_record.PeerRecord:
+    return peer_record.PeerRecord(_KEY.peer_id, seq, tuple(addresses))
+
+
+_PEER_RECORDS: Final = st.builds(_made_peer_record, st.integers(0, 2**64 - 1), _ADDRESS_LISTS)
+
+
+def _sealed(record: peer_record.PeerRecord) -> bytes:
+    return peer_record.seal_record(record, _KEY)
+
+
+def _entry(data: bytes) -> object:
+    """An entry of a DNS node list, which is text."""
+    return enrtree.parse_entry(data.decode(errors="replace"))
+
+
+def _root(data: bytes) -> bool:
+    """The root of one, and its signature."""
+    return enrtree.Root.parse(data.decode(errors="replace")).verify(_KEY.public)
+
+
+_LINK: Final = f"enrtree://{base64.b32encode(_KEY.public.raw).decode().rstrip('=')}@nodes.example.org"
+_ENTRIES: Final = st.one_of(
+    _RECORDS.map(lambda record: record.text),
+    st.just(_LINK),
+    st.lists(
+        st.binary(min_size=16, max_size=16).map(lambda data: enrtree.hash_of(data.hex())), max_size=5
+    ).map(lambda hashes: str(enrtree.Branch(tuple(hashes)))),
+).map(str.encode)
+_ROOTS: Final = st.integers(0, 2**32).map(
+    lambda seq: str(
+        enrtree.Root.sign(_KEY, records=enrtree.hash_of("a"), links=enrtree.hash_of("b"), seq=seq)
+    ).encode()
+)
+
+
 DECODERS: Final = (
     Decoder("varint", varint.decode, values.UINT64.map(varint.encode)),
     Decoder("framing", _frames, st.lists(values.BYTES.map(framing.frame), max_size=5).map(b"".join)),
@@ -139,6 +178,10 @@ DECODERS: Final = (
     Decoder("rlp", rlp.decode, _RLP_ITEMS.map(rlp.encode)),
     Decoder("enr", _record, _RECORDS.map(Enr.encode)),
     Decoder("multiaddrs", enr_waku.decode_multiaddrs, _ADDRESS_LISTS.map(enr_waku.encode_multiaddrs)),
+    Decoder("peer record", peer_record.decode_record, _PEER_RECORDS.map(peer_record.encode_record)),
+    Decoder("peer record envelope", peer_record.open_record, _PEER_RECORDS.map(_sealed)),
+    Decoder("dns entry", _entry, _ENTRIES),
+    Decoder("dns root", _root, _ROOTS),
     Decoder("rs", enr_waku.decode_index_list, st.just(b"\0\1\2\0\1\0\2")),
     Decoder("rsv", enr_waku.decode_bit_vector, st.binary(min_size=130, max_size=130)),
 )
