@@ -53,10 +53,10 @@ def insert_messages(
     if not wanted <= known.partitions:
         known.partitions = create_partitions(connection, name, wanted)
     try:
-        return connection.execute(INSERT, columns).rowcount
+        return connection.execute(INSERT, columns, prepare=True).rowcount
     except errors.CheckViolation:  # another node has dropped a partition in the meantime
         known.partitions = create_partitions(connection, name, wanted)
-        return connection.execute(INSERT, columns).rowcount
+        return connection.execute(INSERT, columns, prepare=True).rowcount
 
 
 def columns_of(messages: Sequence[StoredMessage], pubsub_ids: dict[str, int]) -> list[list[object]]:

@@ -11,7 +11,7 @@ from pywaku.archive.keys import LAST, SortKey, flags_of, topic_key
 from pywaku.archive.port import StoredMessage
 from pywaku.archive.sqlite.queries import select_oldest, used_bytes
 
-STEP_MESSAGES: Final = 500
+STEP_MESSAGES: Final = 200
 """Messages that one transaction removes; between two of them others get to write."""
 STEP_PAGES: Final = 256
 """Free pages that one transaction gives back to the file system."""
