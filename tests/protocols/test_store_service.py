@@ -392,7 +392,8 @@ def test_the_pages_together_are_the_result(
     count: int, per_time: int, size: int, forward: bool, data: bool, max_bytes: int
 ) -> None:
     """No entry lost, none twice, both ways, also where pages are cut short by their bytes."""
-    messages = history(count, per_time=per_time, size=300)
+    sizes = (30, 30, 700, 300)
+    messages = in_order([stored(n, at=n // per_time, size=sizes[n // 7 % 4]) for n in range(count)])
     archive = archive_of(messages)
     limits = PageLimits(max_bytes=max_bytes)
     request = StoreQueryRequest("r", data, pagination_forward=forward, pagination_limit=size)
