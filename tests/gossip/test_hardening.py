@@ -351,6 +351,19 @@ def test_a_mesh_link_that_only_we_hold_is_given_up() -> None:
     assert lone.gossip.counters.one_sided == 1
 
 
+def test_gossip_with_a_graft_does_not_end_the_link_that_it_makes() -> None:
+    lone = Lone()
+    mesh = lone.mesh_peers(5)
+    lone.beat(30)
+    lone.say(mesh[0], Rpc(graft=(TOPIC,), ihave=(IHave(TOPIC, (id_of(b"1"),)),)))  # its PRUNE was lost before
+    lone.now += 1
+    lone.say(mesh[0], Rpc(ihave=(IHave(TOPIC, (id_of(b"2"),)),)))  # what found no room in the same frame
+    assert lone.gossip.mesh(TOPIC) == set(mesh)
+    lone.beat(5)
+    lone.say(mesh[0], Rpc(ihave=(IHave(TOPIC, (id_of(b"3"),)),)))
+    assert lone.gossip.mesh(TOPIC) == set(mesh[1:])
+
+
 def test_a_graft_for_an_unknown_topic_is_ignored() -> None:
     lone = Lone()
     peer = lone.peer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pywaku.gossip import GossipParams
-from pywaku.wire.relay import Prune, Rpc, Subscription
+from pywaku.wire.relay import IHave, Prune, Rpc, Subscription
 from tests.support.gossip_lone import NO_FLOOD, OTHER, TOPIC, Lone, id_of
 
 
@@ -118,6 +118,50 @@ def test_graft_adds_the_sender_to_the_mesh() -> None:
     lone.say(peer, Rpc(graft=(TOPIC,)))
     assert lone.gossip.mesh(TOPIC) == {peer}
     assert lone.sent() == {}
+
+
+def test_a_peer_that_is_grafted_hears_once_of_what_was_published_lately() -> None:
+    lone = Lone()
+    for data in (b"one", b"two"):
+        lone.gossip.publish(TOPIC, data, lone.now)
+    lone.gossip.publish(OTHER, b"of another topic", lone.now)
+    peer = lone.peer()
+    lone.beat()
+    lone.sent()
+    assert lone.control(peer).graft == (TOPIC,)
+    (ihave,) = lone.control(peer).ihave
+    assert ihave.topic == TOPIC
+    assert set(ihave.message_ids) == {id_of(b"one"), id_of(b"two")}
+    lone.beat()
+    lone.sent()
+    assert lone.control(peer).ihave == ()
+
+
+def test_a_peer_that_grafts_hears_once_of_what_was_published_lately() -> None:
+    lone = Lone()
+    lone.gossip.publish(TOPIC, b"one", lone.now)
+    peer = lone.peer()
+    lone.say(peer, Rpc(graft=(TOPIC,)))
+    lone.sent()
+    assert lone.control(peer).ihave == (IHave(TOPIC, (id_of(b"one"),)),)
+    lone.say(peer, Rpc(graft=(TOPIC,), iwant=(id_of(b"one"),)))
+    lone.sent()
+    assert lone.control(peer).ihave == ()
+    assert lone.got(peer) == [id_of(b"one")]
+
+
+def test_what_a_grafted_peer_hears_of_is_bounded_and_recent() -> None:
+    lone = Lone(GossipParams(max_ihave_ids=2))
+    lone.gossip.publish(TOPIC, b"old", lone.now)
+    lone.beat(3)
+    lone.gossip.publish(TOPIC, b"1", lone.now)
+    lone.beat()
+    for data in (b"2", b"3"):
+        lone.gossip.publish(TOPIC, data, lone.now)
+    peer = lone.peer()
+    lone.say(peer, Rpc(graft=(TOPIC,)))
+    lone.sent()
+    assert lone.control(peer).ihave == (IHave(TOPIC, (id_of(b"2"), id_of(b"3"))),)
 
 
 def test_a_graft_without_a_subscription_stands_for_it() -> None:

@@ -112,6 +112,23 @@ async def test_what_no_peer_has_taken_may_be_published_again() -> None:
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize("joined", [True, False])
+async def test_what_was_published_just_before_the_first_peer_came_reaches_it(joined: bool) -> None:
+    async with SimulatedWorld(1) as world, open_node(world, "one") as one, open_node(world, "two") as two:
+        one.relay.subscribe_callback(TOPIC, lambda _: None)
+        subscription = two.relay.subscribe(TOPIC) if joined else None
+        await trio.sleep(10)
+        assert (await one.relay.publish(TOPIC, message("early"))).peers == 0
+        await two.network.connect(one.network.addresses)
+        await trio.sleep(0.5)
+        if subscription is None:
+            subscription = two.relay.subscribe(TOPIC)
+        await trio.sleep(2)
+        assert one.relay.mesh(TOPIC) == {two.network.peer_id}
+        assert len(subscription) == 1
+
+
+@pytest.mark.virtual
 async def test_what_every_outbox_dropped_may_be_published_again() -> None:
     options = RelayOptions(outbox=OutboxLimits(messages=3), publish_wait_s=0, slow_peer_grace_s=0)
     async with open_world(options=options) as world:

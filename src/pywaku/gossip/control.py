@@ -74,7 +74,12 @@ def _handle_graft(state: RouterState, peer: PeerState, names: Sequence[str], now
         topic = state.joined.get(name)
         # A GRAFT for an unknown topic is ignored (v1.1, "Spam Protection Measures"). One without a
         # subscription before it stands for the subscription too: nobody grafts a topic they are not in.
-        if topic is None or peer.id in topic.mesh or not subscribe_peer(state, peer, name):
+        if topic is None:
+            continue
+        if peer.id in topic.mesh:
+            topic.grafted_again[peer.id] = now
+            continue
+        if not subscribe_peer(state, peer, name):
             continue
         _graft_or_refuse(state, topic, peer, now)
 
@@ -156,9 +161,10 @@ def _give_up_one_sided(state: RouterState, topic: TopicState, peer: PeerState, n
     """Gossip goes to peers outside the mesh only (v1.0, "Gossip Emission"): the peer has us not in its mesh.
 
     Such a link (a GRAFT or PRUNE was lost) brings nothing and sends a duplicate of almost every message. But
-    what the peer said may have crossed our GRAFT, so a young link is left alone.
+    what the peer said may have crossed our GRAFT, or come with one of its own (see `add_to_mesh`), so a young
+    link is left alone.
     """
-    grafted_at = peer.score.in_topic(topic.name).grafted_at
+    grafted_at = topic.grafted_again.get(peer.id, peer.score.in_topic(topic.name).grafted_at)
     young_s = state.params.one_sided_heartbeats * state.params.heartbeat_interval_s
     if grafted_at is not None and now - grafted_at > young_s:
         state.counters.one_sided += 1

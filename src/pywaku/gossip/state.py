@@ -103,9 +103,12 @@ class PeerState:
 
 
 class TopicState:
-    """A topic that we or a peer have to do with. `mesh` is of use while `joined`, `fanout` otherwise."""
+    """A topic that we or a peer have to do with. `mesh` is of use while `joined`, `fanout` otherwise.
 
-    __slots__ = ("direct", "fanout", "joined", "mesh", "name", "peers", "published_at")
+    `grafted_again`: when peers that were in the mesh already have grafted us (once more).
+    """
+
+    __slots__ = ("direct", "fanout", "grafted_again", "joined", "mesh", "name", "peers", "published_at")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -114,6 +117,7 @@ class TopicState:
         self.direct: dict[PeerId, PeerState] = {}
         self.mesh: dict[PeerId, PeerState] = {}
         self.fanout: dict[PeerId, PeerState] = {}
+        self.grafted_again: dict[PeerId, float] = {}
         self.published_at = 0.0
 
 
@@ -235,12 +239,22 @@ class RouterState:
         self.wishes[peer] = Wish(peer, record)
 
     def add_to_mesh(self, topic: TopicState, peer: PeerState, now: float) -> None:
-        """The peer is in the mesh from now on, whoever wanted it."""
+        """The peer is in the mesh from now on, whoever wanted it; it hears what there was lately.
+
+        Gossip goes to peers outside the mesh only, so that a newcomer would never hear of what was published
+        just before it came: of the first message of a node, say, that has waited for a peer.
+        """
         topic.mesh[peer.id] = peer
         peer.score.grafted(topic.name, now)
+        room = self.params.max_ihave_ids - peer.ihave_ids_sent
+        message_ids = self.cache.gossip_ids(topic.name)[: max(0, room)]
+        if message_ids:
+            peer.ihave_ids_sent += len(message_ids)
+            self.control_of(peer).ihave.append(IHave(topic.name, tuple(message_ids)))
 
     def take_from_mesh(self, topic: TopicState, peer: PeerState, now: float) -> bool:
         """The peer is no longer in the mesh; whether it was."""
+        topic.grafted_again.pop(peer.id, None)
         if topic.mesh.pop(peer.id, None) is None:
             return False
         peer.score.pruned(topic.name, now)
