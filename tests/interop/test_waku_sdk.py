@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from interop.node import find_node, what_is_missing
 from interop.peer_process import PeerProcess, open_peer_process
 from pywaku.archive import StoredMessage
 from pywaku.ids import PeerId
+from pywaku.keys import PrivateKey
 from pywaku.message import WakuMessage
+from pywaku.wire.enr import Capability, Enr, RelayShards
 from pywaku.wire.metadata import Metadata
+from pywaku.wire.multiaddr import Multiaddr
 from tests.support.service_node import (
     CLUSTER,
     SHARDING,
@@ -30,6 +34,7 @@ from tests.support.service_node import (
     open_edge_node,
     open_neighbour,
     open_service_node,
+    recommend,
     until,
     without_rates,
 )
@@ -57,7 +62,7 @@ async def open_waku(service: ServiceNode, **options: Any) -> AsyncGenerator[Peer
     """A light node that has found the service node by itself and knows what it serves."""
     async with open_stranger(service, **options) as js:
         await js.call("waitForPeers")
-        while [one["peer"] for one in await js.call("peers") if one["protocols"]] != [service.peer]:
+        while service.peer not in [one["peer"] for one in await js.call("peers") if one["protocols"]]:
             await trio.sleep(0.02)
         yield js
 
@@ -366,3 +371,43 @@ async def test_messages_of_the_largest_size_pass_each_protocol() -> None:
     assert len(result["pages"]) > 2
     assert Counter(one for page in result["pages"] for one in page) == Counter(sent["acknowledged"])
     assert too_large["errors"] == {REFUSED: 1}
+
+
+async def test_a_node_connects_to_the_peers_that_it_is_told_of() -> None:
+    key = PrivateKey.generate()
+    shards = RelayShards(CLUSTER, tuple(range(SHARDS)))
+    addresses = [
+        "/ip4/192.0.2.1/tcp/60000",
+        "/ip4/192.0.2.1/tcp/8000/ws",
+        "/dns4/node.example.org/tcp/443/wss",
+    ]
+    async with open_service_node() as service, open_service_node(key=key) as other:
+        known = Enr.create(key, multiaddrs=[other.ws], shards=shards, capabilities=Capability.RELAY)
+        elsewhere = Enr.create(
+            PrivateKey.generate(),
+            ip=IPv4Address("192.0.2.1"),
+            tcp=60000,
+            multiaddrs=[Multiaddr.parse(address) for address in addresses[1:]],
+            shards=RelayShards(CLUSTER + 1, (3,)),
+            capabilities=Capability.STORE | Capability.FILTER,
+        )
+        asked = recommend(service, [known, elsewhere])
+        async with open_waku(service, peerExchange=True) as js:
+            me = PeerId.from_text(js.peer)
+            await until(lambda: me in other.network.peers)
+            assert asked == [60]
+            first, second = await js.call("peerExchange", peer=service.peer, count=2)
+            assert await js.call("peerExchange", peer=service.peer, count=1) == [first]
+
+    assert first == {
+        "peer": other.peer,
+        "addresses": [str(other.ws)],
+        "shardInfo": {"clusterId": CLUSTER, "shards": list(range(SHARDS))},
+        "waku": {"relay": True, "store": False, "filter": False, "lightPush": False},
+    }
+    assert second == {
+        "peer": str(elsewhere.peer_id),
+        "addresses": [f"{address}/p2p/{elsewhere.peer_id}" for address in addresses],
+        "shardInfo": {"clusterId": CLUSTER + 1, "shards": [3]},
+        "waku": {"relay": False, "store": True, "filter": True, "lightPush": False},
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,6 +10,8 @@ from functools import partial
 import trio
 
 from pywaku.archive import Archive, ArchiveWriter, open_archive, open_archive_writer
+from pywaku.ids import PeerId
+from pywaku.keys import PrivateKey
 from pywaku.network.libp2p.host import Libp2pNetwork, open_network
 from pywaku.network.liveness import open_liveness
 from pywaku.protocols.filter import (
@@ -28,10 +30,12 @@ from pywaku.protocols.lightpush import (
 )
 from pywaku.protocols.metadata import Metadata, open_metadata
 from pywaku.protocols.relay import ReceivedMessage, Relay, open_relay
-from pywaku.protocols.service import ServiceLimits
+from pywaku.protocols.service import RequestService, ServiceLimits
 from pywaku.protocols.store import STORE_LIMITS, StoreService, open_store_service
 from pywaku.protocols.store.feed import store_from_relay
 from pywaku.topics import shard_topic
+from pywaku.wire import peer_exchange
+from pywaku.wire.enr import Enr
 from pywaku.wire.multiaddr import Multiaddr
 
 CLUSTER = 42
@@ -110,27 +114,27 @@ class Hearing:
 @asynccontextmanager
 async def open_service_node(
     *,
-    cluster: int = CLUSTER,
-    shards: Collection[int] = range(SHARDS),
+    key: PrivateKey | None = None,
     limits: Callable[[ServiceLimits], ServiceLimits] = without_rates,
 ) -> AsyncGenerator[ServiceNode]:
     """See `ServiceNode`. `limits` is given the usual ones; left out, peers may ask as often as they like."""
     pushes, filters = LightpushServiceOptions(), FilterServiceOptions()
-    pushes = replace(pushes, requests=limits(pushes.requests), auto_sharding=AutoSharding(cluster, SHARDS))
+    pushes = replace(pushes, requests=limits(pushes.requests), auto_sharding=SHARDING)
     filters = replace(filters, requests=limits(filters.requests))
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        network = await enter(open_network(listen=[Multiaddr.parse(address) for address in _LISTEN]))
+        network = await enter(open_network(key=key, listen=[Multiaddr.parse(one) for one in _LISTEN]))
         await enter(open_liveness(network))
         relay = await enter(open_relay(network))
         archive = await enter(open_archive("sqlite://:memory:"))
         writer = await enter(open_archive_writer(archive))
-        stack.enter_context(store_from_relay(relay, writer, (shard_topic(cluster, one) for one in shards)))
+        topics = [shard_topic(CLUSTER, shard) for shard in range(SHARDS)]
+        stack.enter_context(store_from_relay(relay, writer, topics))
         yield ServiceNode(
             network=network,
             relay=relay,
             metadata=await enter(
-                open_metadata(network, cluster_id=cluster, shards=partial(relay.shards_of, cluster))
+                open_metadata(network, cluster_id=CLUSTER, shards=partial(relay.shards_of, CLUSTER))
             ),
             lightpush=await enter(open_lightpush_service(network, relay, options=pushes)),
             filter=await enter(open_filter_service(network, relay, options=filters)),
@@ -138,6 +142,19 @@ async def open_service_node(
             writer=writer,
             store=await enter(open_store_service(network, archive, limits=limits(STORE_LIMITS))),
         )
+
+
+def recommend(service: ServiceNode, records: Sequence[Enr]) -> list[int]:
+    """Have the service node answer peer exchange with these records; gives how many each query asks for."""
+    asked: list[int] = []
+
+    async def answer(_peer: PeerId, request: bytes) -> bytes:
+        asked.append(peer_exchange.decode_query(request).num_peers)
+        told = tuple(record.encode() for record in records[: asked[-1]])
+        return peer_exchange.encode_response(peer_exchange.PeerExchangeResponse(told))
+
+    RequestService(service.network, peer_exchange.PROTOCOL, answer).start()
+    return asked
 
 
 @asynccontextmanager
