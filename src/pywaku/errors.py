@@ -66,8 +66,8 @@ class NodeClosed(WakuError):
 class ArchiveError(WakuError):
     """The archive could not do what was asked of it; says which one (never with its password) and why.
 
-    `reason` is one word for counters: disk-full, locked, read-only, corrupt, version, connection, timeout,
-    closed, or other.
+    `reason` is a word for counters, such as disk-full, locked, read-only, corrupt or connection;
+    docs/archive.md explains each.
     """
 
     def __init__(self, message: str, *, reason: str = "other") -> None:

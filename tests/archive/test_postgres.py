@@ -12,9 +12,12 @@ import trio
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 
+from psycopg.errors import lookup
+
 from pywaku.archive import ArchiveQuery, RetentionPolicy
 from pywaku.archive.postgres import PostgresArchive, changes, open_postgres, queries, schema
 from pywaku.archive.postgres.connections import Connection, Server
+from pywaku.archive.postgres.errors import Redaction, clear_error
 from pywaku.errors import ArchiveError
 from tests.support.archives import PUBSUB_TOPIC, START_NS, pages, series, stored
 from tests.support.postgres import PASSWORD, PostgresServer
@@ -278,3 +281,28 @@ async def test_readers_do_not_wait_for_a_writer(postgres_url: str) -> None:
         assert len((await opened.query(ArchiveQuery())).messages) == 5
         await other._run(other._writing, lambda c: c.execute("COMMIT").statusmessage)
         assert len((await opened.query(ArchiveQuery())).messages) == 6
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("53100", "disk-full"),
+        ("53200", "overloaded"),
+        ("53300", "overloaded"),
+        ("40P01", "locked"),
+        ("55P03", "locked"),
+        ("57P01", "connection"),
+        ("57014", "timeout"),
+        ("42501", "denied"),
+        ("28P01", "denied"),
+        ("XX001", "corrupt"),
+        ("22003", "other"),
+    ],
+)
+def test_errors_of_the_server_get_a_reason(state: str, reason: str) -> None:
+    redact = Redaction("hunter2:/ x")
+    error = lookup(state)("it broke\n  for hunter2:/ x and hunter2%3A%2F%20x")
+    clear = clear_error("postgres://h/d", error, redact)
+    assert clear.reason == reason
+    assert str(clear).startswith("archive postgres://h/d: ")
+    assert str(clear).endswith("(it broke for *** and ***)")

