@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, cast
@@ -64,6 +64,16 @@ async def open_filter_client(
         yield client
     finally:
         client.close()
+
+
+class _OfTopics(Subscription):
+    """A subscription that takes the messages of some content topics only."""
+
+    content_topics: frozenset[str]
+
+    def offer(self, received: ReceivedMessage) -> None:
+        if received.message.content_topic in self.content_topics:
+            super().offer(received)
 
 
 class FilterClient:
@@ -189,13 +199,31 @@ class FilterClient:
 
     # Take
 
-    def messages(self, pubsub_topic: str, *, capacity: int = 1000) -> Subscription:
+    def messages(
+        self,
+        pubsub_topic: str,
+        *,
+        content_topics: Collection[str] | None = None,
+        capacity: int = 1000,
+        on_end: Callable[[], None] | None = None,
+    ) -> Subscription:
         """The messages of a pubsub topic that nodes push from now on, each once: an async iterator.
 
-        At most `capacity` wait; what comes while it is full is dropped and counted.
+        With `content_topics` only those of these. At most `capacity` wait; what comes while it is full is
+        dropped and counted. `on_end` is called when the iterator is closed.
         """
         self._require_open()
-        subscription = Subscription(pubsub_topic, capacity, self._delivery, self._leave)
+
+        def leave(ended: Subscription) -> None:
+            self._delivery.remove(pubsub_topic, ended.offer)
+            if on_end is not None:
+                on_end()
+
+        if content_topics is None:
+            subscription = Subscription(pubsub_topic, capacity, self._delivery, leave)
+        else:
+            subscription = _OfTopics(pubsub_topic, capacity, self._delivery, leave)
+            subscription.content_topics = frozenset(content_topics)
         self._delivery.add(pubsub_topic, subscription.offer)
         return subscription
 
@@ -215,9 +243,6 @@ class FilterClient:
             self._delivery.remove(pubsub_topic, sink)
 
         return leave
-
-    def _leave(self, subscription: Subscription) -> None:
-        self._delivery.remove(subscription.pubsub_topic, subscription.offer)
 
     def _require_open(self) -> None:
         if self._closed:
