@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from pywaku.ids import PeerId
+from pywaku.network.libp2p.host import open_network
 from pywaku.network.simulated import SimulatedNetwork, SimulatedWorld
 from pywaku.peers.entry import Candidate, Origin
 from pywaku.peers.manager import PeerManager, PeersOptions, open_peers
@@ -30,7 +31,8 @@ from pywaku.peers.services import (
 from pywaku.protocols.metadata import Metadata, open_metadata
 from pywaku.wire.filter import SUBSCRIBE_PROTOCOL
 from pywaku.wire.lightpush import PROTOCOL as LIGHTPUSH
-from tests.support.networks import echo
+from pywaku.wire.multiaddr import Multiaddr
+from tests.support.networks import echo, eventually
 
 NEED = Need(Service.LIGHTPUSH)
 FILTER = Need(Service.FILTER)
@@ -318,3 +320,24 @@ async def test_a_pool_is_full_most_of_the_time_while_nodes_come_and_go(seed: int
                 pool.report(rng.choice(pool.in_use), rng.choice([TIMED_OUT, Outcome.of_status(503)]))
             assert set(pool.in_use) <= set(scene.edge.peers)
         assert full > 240
+
+
+async def test_a_pool_works_on_real_sockets() -> None:
+    listen = [Multiaddr.parse("/ip4/127.0.0.1/tcp/0")]
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(open_network(listen=listen)) for _ in range(3)]
+        for node in nodes:
+            node.serve(LIGHTPUSH, echo)
+        edge = await stack.enter_async_context(open_network())
+        manager = await stack.enter_async_context(open_peers(edge, rng=random.Random(1)))
+        pools = await stack.enter_async_context(open_pools(manager))
+        manager.learn(Candidate(node.peer_id, node.addresses, Origin.STATIC) for node in nodes)
+        pool = pools.open(NEED)
+        first, second = await pool.wait_for(2)
+        await edge.disconnect(first)
+        await eventually(lambda: len(pool.in_use) == 2)
+        assert first not in pool.in_use
+        assert second in pool.in_use
+        pool.report(second, Outcome.of_status(503))
+        await eventually(lambda: len(pool.in_use) == 2)
+        assert set(edge.peers) >= set(pool.in_use)

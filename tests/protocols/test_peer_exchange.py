@@ -197,7 +197,8 @@ async def test_all_peers_together_have_a_rate_as_well() -> None:
 
 
 @pytest.mark.virtual
-async def test_ten_thousand_malformed_requests_leave_the_service_as_it_was() -> None:
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.long)])
+async def test_malformed_requests_leave_the_service_as_it_was(count: int) -> None:
     rng = random.Random(1)
     good = encode_query(PeerExchangeQuery(5))
     async with open_pair(options=PeerExchangeOptions(limits=UNLIMITED)) as (serving, service, client):
@@ -234,11 +235,11 @@ async def test_ten_thousand_malformed_requests_leave_the_service_as_it_was() -> 
         gc.collect()
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
-        await barrage(10_000)
+        await barrage(count)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
-        assert service.service.counters.undecodable > 5_000
+        assert service.service.counters.undecodable > count / 2
         assert service.service.counters.failed == 0
         assert service.service.open_streams == 0
         assert grown < 200_000

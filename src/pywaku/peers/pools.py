@@ -308,6 +308,6 @@ class NodePool:
         info = self.network.peers.get(peer)
         if info is not None and info.identified:
             self._judge(peer)
-        else:
+        if peer not in self._pool.in_use:
             self._pool.connect_failed(peer, trio.current_time())
         self._settle()

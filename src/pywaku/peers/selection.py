@@ -38,7 +38,9 @@ class Need:
 
 def transport_of(address: Multiaddr) -> str | None:
     """What an address takes to be dialed: tcp, ws, wss, quic-v1, p2p-circuit…; None where that is unknown."""
-    names = [name for name, _ in address.without_peer().components]
+    names = [name for name, _ in address.components]
+    if names[-1] == "p2p":
+        names.pop()
     if CIRCUIT in names:
         return CIRCUIT
     if "wss" in names or ("tls" in names and "ws" in names):
