@@ -48,6 +48,14 @@ async def test_two_nodes_exchange_messages() -> None:
                 pass
 
 
+async def test_a_subscription_to_a_content_topic_yields_nothing_else() -> None:
+    async with open_node(local()) as node, node.subscribe(TOPIC) as mine, node.subscribe() as everything:
+        await node.publish(WakuMessage(b"theirs", "/other/1/news/proto"))
+        await node.publish(WakuMessage(b"mine", TOPIC))
+        assert [len(mine), len(everything)] == [1, 2]
+        assert (await anext(mine)).message.payload == b"mine"
+
+
 async def test_bootstrap_nodes_are_connected_and_connected_again() -> None:
     async with (
         open_node(local()) as one,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import pytest
@@ -11,7 +12,7 @@ import trio
 from pywaku.errors import DecodeError, InvalidInput, InvalidTopic, NodeClosed
 from pywaku.gossip import GossipParams, ScoreParams
 from pywaku.ids import PeerId
-from pywaku.message import message_hash
+from pywaku.message import WakuMessage, message_hash
 from pywaku.network.port import PeerEvent, PeerIdentified, PeerListener
 from pywaku.network.simulated import Constant, LinkProfile, SimulatedNetwork, SimulatedWorld
 from pywaku.protocols.relay import (
@@ -386,6 +387,43 @@ async def test_a_subscription_that_hangs_holds_the_network_up_once_and_briefly()
             await trio.sleep(0.001)
         assert trio.current_time() - started < 0.2
         assert hanging.dropped == 990
+
+
+@pytest.mark.virtual
+async def test_a_subscription_to_content_topics_passes_over_all_others() -> None:
+    async with open_world(joined=False) as world:
+        subscription = world.relay.subscribe(
+            TOPIC, content_topics=["/a/1/x/proto", "/b/1/x/proto"], capacity=2
+        )
+        woken = 0
+
+        async def consume() -> None:
+            nonlocal woken
+            async for _ in subscription:
+                woken += 1
+
+        others = [WakuMessage(str(i).encode(), "/other/1/x/proto") for i in range(10)]
+        wanted = [WakuMessage(b"hello", topic) for topic in ("/a/1/x/proto", "/b/1/x/proto")]
+        await world.arrive(*others[:5], wanted[0], *others[5:])
+        await world.relay.publish(TOPIC, wanted[1])
+        assert len(subscription) == 2
+        assert subscription.dropped == 0
+        assert world.counters.delivered == 11
+        assert [(await anext(subscription)).message for _ in wanted] == wanted
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consume)
+            await world.arrive(WakuMessage(b"more", "/other/1/x/proto"))
+            assert woken == 0
+            await subscription.unsubscribe()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("content_topics", ["/a/1/x/proto", [], ()])
+async def test_content_topics_that_cannot_be_meant_are_refused(content_topics: Collection[str]) -> None:
+    async with open_world(joined=False) as world:
+        with pytest.raises(InvalidInput, match="content_topics"):
+            world.relay.subscribe(TOPIC, content_topics=content_topics)
+        assert world.relay.topics == frozenset()
 
 
 async def consume_slowly(subscription: RelaySubscription, taken: list[ReceivedMessage]) -> None:

@@ -109,15 +109,19 @@ class Node:
     def subscribe(
         self, content_topic: str | None = None, *, shard: int | None = None, capacity: int = 1000
     ) -> Subscription:
-        """Messages of the shard that carries `content_topic`, or of `shard`, as they arrive.
+        """Messages of `content_topic`, or without it all of the shard, as they arrive; the node's own too.
 
-        They are all messages of the shard, its other content topics included, and the node's own. A shard
-        that the node did not relay is joined for as long as the subscription lasts. What arrives while
-        `capacity` messages wait is dropped and counted in `Subscription.dropped`.
+        The content topic decides on the shard, unless `shard` says which. A shard that the node did not relay
+        is joined for as long as the subscription lasts. What arrives while `capacity` messages wait is
+        dropped and counted in `Subscription.dropped`.
         """
         if content_topic is None and shard is None and len(self.pubsub_topics) > 1:
             raise InvalidInput("subscribe to a content topic or a shard: this node has several shards")
-        return self.relay.subscribe(self._topic(content_topic, shard), capacity=capacity)
+        return self.relay.subscribe(
+            self._topic(content_topic, shard),
+            content_topics=None if content_topic is None else (content_topic,),
+            capacity=capacity,
+        )
 
     def _topic(self, content_topic: str | None, shard: int | None) -> str:
         if shard is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Final, Self
 
@@ -46,16 +46,27 @@ class Subscription:
     At most `capacity` messages wait. When it is full, the newest message is dropped and counted in `dropped`.
     From half of it on reading from peers pauses for a consumer that merely waits for its turn, and for a slow
     one within a small budget (`RelayOptions.delivery_wait_s`), so that a slow consumer loses messages of its
-    own and delays no other. After `unsubscribe` the iteration ends with the messages that waited. Several
+    own and delays no other. With `content_topics` other messages are passed over: they take no room and wake
+    nobody. After `unsubscribe` the iteration ends with the messages that waited. Several
     tasks may share one subscription; each message goes to one of them.
     """
 
     def __init__(
-        self, pubsub_topic: str, capacity: int, delivery: Delivery, leave: Callable[[Subscription], None]
+        self,
+        pubsub_topic: str,
+        capacity: int,
+        delivery: Delivery,
+        leave: Callable[[Subscription], None],
+        *,
+        content_topics: Collection[str] | None = None,
     ) -> None:
         if capacity < 1:
             raise InvalidInput("capacity is at least 1")
+        if content_topics is not None and (isinstance(content_topics, str) or not content_topics):
+            raise InvalidInput("content_topics is a list of at least one content topic, or None for all")
         self.pubsub_topic = pubsub_topic
+        self.content_topics = None if content_topics is None else frozenset(content_topics)
+        """The content topics that are wanted; None: all."""
         self.capacity = capacity
         self.dropped = 0
         """Messages that found the subscription full."""
@@ -115,7 +126,10 @@ class Subscription:
         self.close()
 
     def offer(self, received: ReceivedMessage) -> None:
-        """Take a message, if there is room (relay calls this)."""
+        """Take a message, if it is wanted and there is room (relay calls this)."""
+        wanted = self.content_topics
+        if wanted is not None and received.message.content_topic not in wanted:
+            return
         queue = self._queue
         waiting = len(queue)
         if waiting < self.capacity:

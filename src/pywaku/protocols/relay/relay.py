@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -220,10 +220,17 @@ class Relay:
 
     # Subscribe
 
-    def subscribe(self, pubsub_topic: str, *, capacity: int = 1000) -> Subscription:
-        """The messages of a topic from now on; joins it if this is its first subscription."""
+    def subscribe(
+        self, pubsub_topic: str, *, content_topics: Collection[str] | None = None, capacity: int = 1000
+    ) -> Subscription:
+        """The messages of a topic from now on; joins it if this is its first subscription.
+
+        With `content_topics`, only those of these content topics.
+        """
         self._require_open(pubsub_topic)
-        subscription = Subscription(pubsub_topic, capacity, self._delivery, self._leave_with)
+        subscription = Subscription(
+            pubsub_topic, capacity, self._delivery, self._leave_with, content_topics=content_topics
+        )
         self._join(pubsub_topic, subscription.offer)
         return subscription
 
