@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -265,6 +265,24 @@ async def test_a_validator_that_stalls_delays_nothing_else() -> None:
         assert world.counters.refusals == {"validator-timeout": 10}
         assert world.counters.validator_timeouts == 10
         assert score(world) >= 0
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("late", [False, True])
+async def test_messages_are_delivered_in_the_order_in_which_they_pass_validation(late: bool) -> None:
+    def judge(_topic: str, sent: WakuMessage, _peer: PeerId) -> Verdict | Awaitable[Verdict]:
+        return after(0.1 / int(sent.payload)) if late else Verdict.ACCEPT
+
+    async def after(delay: float) -> Verdict:
+        await trio.sleep(delay)
+        return Verdict.ACCEPT
+
+    async with open_world(joined=False) as world:
+        world.relay.add_validator(judge)
+        subscription = world.relay.subscribe(TOPIC)
+        await world.arrive(message(1), message(2), message(3))
+        got = [int((await anext(subscription)).message.payload) for _ in range(3)]
+        assert got == ([3, 2, 1] if late else [1, 2, 3])
 
 
 @pytest.mark.virtual

@@ -41,7 +41,10 @@ Sink = Callable[[ReceivedMessage], None]
 
 
 class Subscription:
-    """The messages of one pubsub topic, in the order of their arrival: `async for received in subscription`.
+    """The messages of one pubsub topic: `async for received in subscription`.
+
+    They come in the order in which they passed validation, which is that of their arrival, unless an
+    asynchronous validator took longer for one than for another. Relay does not keep the order of publishing.
 
     At most `capacity` messages wait. When it is full, the newest message is dropped and counted in `dropped`.
     From half of it on reading from peers pauses for a consumer that merely waits for its turn, and for a slow
