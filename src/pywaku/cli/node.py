@@ -16,6 +16,9 @@ _OPTIONS = {
     "node_key": "nodekey",
     "announce": "ext-multiaddr",
     "bootstrap_nodes": "staticnode",
+    "dns_discovery_urls": "dns-discovery-url",
+    "dns_servers": "dns-addrs-name-server",
+    "peers_path": "peer-persistence",
     "store_url": "store-message-db-url",
     "store_retention": "store-message-retention-policy",
     "websocket_secure_cert": "websocket-secure-cert-path",
@@ -68,6 +71,20 @@ _ON: dict[str, Any] = {**_FLAG, "default": True}
     show_default=True,
     help="What is kept: time:SECONDS, capacity:MESSAGES, size:NGB; several with ';' between.",
 )
+@click.option("--peer-exchange", **_ON, help="Tell light nodes of discovered peers; on by default.")
+@click.option(
+    "--dns-discovery-url",
+    "dns_discovery_urls",
+    multiple=True,
+    help="A node list in DNS, enrtree://…, to discover peers by; may be repeated.",
+)
+@click.option(
+    "--dns-addrs-name-server",
+    "dns_servers",
+    multiple=True,
+    help="A name server to ask instead of the system's; may be repeated.",
+)
+@click.option("--peer-persistence", help="A file to remember peers in.")
 @click.option("--max-connections", type=int, default=150, show_default=True, help="Connections at a time.")
 @click.option(
     "--log-level", type=click.Choice(_LEVELS, case_sensitive=False), default="INFO", show_default=True
@@ -75,7 +92,7 @@ _ON: dict[str, Any] = {**_FLAG, "default": True}
 def node(**options: Any) -> None:
     """Run a relay node until SIGINT or SIGTERM.
 
-    Prints the peer id and an address a line, then `ready`; logs peers that join and leave.
+    Prints the peer id, an address a line and the node record, then `ready`; logs peers that join and leave.
     """
     from pywaku.errors import InvalidInput
 
@@ -110,6 +127,10 @@ def _open(options: dict[str, Any]) -> None:
         store=options["store"],
         store_url=options["store_message_db_url"],
         store_retention=options["store_message_retention_policy"],
+        peer_exchange=options["peer_exchange"],
+        dns_discovery_urls=options["dns_discovery_urls"],
+        dns_servers=options["dns_servers"],
+        peers_path=options["peer_persistence"],
         max_connections=options["max_connections"],
     )
     trio.run(_run, config)
@@ -152,6 +173,8 @@ async def _run(config: Any) -> None:
             click.echo(f"peer id {running.peer_id}")
             for address in running.addresses:
                 click.echo(f"address {address}")
+            if running.enr is not None:
+                click.echo(f"record {running.enr.text}")
             click.echo("ready")
             async for number in signals:
                 logging.getLogger(__name__).info("signal received: signal=%s", signal.Signals(number).name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final, Literal, TypedDict
 
 from pywaku.archive import DEFAULT_RETENTION, DEFAULT_URL, parse_retention
 from pywaku.errors import InvalidInput, InvalidTopic
@@ -13,6 +13,7 @@ from pywaku.gossip import GossipParams
 from pywaku.keys import PrivateKey
 from pywaku.messaging.presets import Preset, preset_named
 from pywaku.network.libp2p.transports import Endpoint
+from pywaku.peers.enrtree import parse_url
 from pywaku.topics import shard_topic
 from pywaku.wire.multiaddr import Multiaddr
 
@@ -27,12 +28,13 @@ _INTEGERS: Final = (
     "free_bandwidth_bps",
     "seed",
 )
-_LISTS: Final = ("shards", "announce", "bootstrap_nodes")
+_LISTS: Final = ("shards", "announce", "bootstrap_nodes", "dns_discovery_urls", "dns_servers")
 
 
 class NodeProperties(TypedDict, total=False):
     """The properties of `NodeConfig`, as keywords of `open_node`."""
 
+    mode: Literal["relay", "edge"]
     cluster_id: int | None
     shards: Sequence[int] | None
     preset: str | None
@@ -54,6 +56,10 @@ class NodeProperties(TypedDict, total=False):
     store: bool
     store_url: str
     store_retention: str
+    peer_exchange: bool
+    dns_discovery_urls: Sequence[str]
+    dns_servers: Sequence[str]
+    peers_path: Path | str | None
     gossip: GossipParams
     seed: int | None
 
@@ -62,6 +68,9 @@ class NodeProperties(TypedDict, total=False):
 class NodeConfig:
     """Configuration of a node. Raises `InvalidInput` with the property's name and what is right."""
 
+    mode: Literal["relay", "edge"] = "relay"
+    """A relay node takes part in the gossip of its shards and serves light nodes; an edge node is one of
+    those: it sends, receives and queries through service nodes."""
     cluster_id: int | None = None
     """The cluster to operate in, 0 to 65535. Required unless a preset says it."""
     shards: Sequence[int] | None = None
@@ -85,7 +94,8 @@ class NodeConfig:
     announce: Sequence[Multiaddr | str] = ()
     """Addresses to tell peers instead of those listened on (behind a NAT or a proxy)."""
     bootstrap_nodes: Sequence[Multiaddr | str] = ()
-    """Peers to connect to and to stay connected with; each address ends in `/p2p/…`."""
+    """Peers to connect to and to stay connected with: addresses that end in `/p2p/…`, and node records
+    (`enr:…`), of which a bad one is logged and skipped."""
     max_connections: int = 150
     """Connections at a time."""
     validate_timestamps: bool | None = None
@@ -104,6 +114,14 @@ class NodeConfig:
     """Where messages are kept: `sqlite://<file>`, `sqlite://:memory:` or `postgres://…`."""
     store_retention: str = DEFAULT_RETENTION
     """What is kept: `time:<seconds>`, `capacity:<messages>`, `size:<n>GB`, joined by `;`."""
+    peer_exchange: bool = True
+    """Tell others of the peers that were discovered (relay), or ask others for theirs (edge)."""
+    dns_discovery_urls: Sequence[str] = ()
+    """Node lists in DNS to discover peers by: `enrtree://…`."""
+    dns_servers: Sequence[str] = ()
+    """The name servers for that, instead of the system's: `1.1.1.1`, `[::1]:5353`."""
+    peers_path: Path | str | None = None
+    """A file to remember peers in; without it a restart begins with the bootstrap nodes."""
     gossip: GossipParams = field(default_factory=GossipParams)
     """Parameters of the relay's router."""
     seed: int | None = None
@@ -148,6 +166,17 @@ class NodeConfig:
             "free_bandwidth_bps",
             "is positive",
         )
+        _check(self.mode in ("relay", "edge"), "mode", f"is relay or edge, not {self.mode!r}")
+        _check(
+            not (self.store and self.mode == "edge"),
+            "store",
+            "is for relay nodes",
+        )
+        for url in self.dns_discovery_urls:
+            try:
+                parse_url(url)
+            except InvalidInput as error:
+                raise InvalidInput(f"dns_discovery_urls: {error}") from error
         try:
             parse_retention(self.store_retention)
         except InvalidInput as error:
@@ -268,13 +297,21 @@ class NodeConfig:
         return _parsed(self.announce, "announce")
 
     def bootstrap(self) -> tuple[Multiaddr, ...]:
-        """The peers to stay connected with."""
-        return _parsed(self.bootstrap_nodes, "bootstrap_nodes")
+        """The addresses among the bootstrap nodes."""
+        return _parsed([node for node in self.bootstrap_nodes if not _is_record(node)], "bootstrap_nodes")
+
+    def bootstrap_records(self) -> tuple[str, ...]:
+        """The node records among the bootstrap nodes, good and bad."""
+        return tuple(str(node) for node in self.bootstrap_nodes if _is_record(node))
 
     def _or_preset(self, own: bool | None, name: str) -> bool:
         if own is not None:
             return own
         return self.preset_values is not None and bool(getattr(self.preset_values, name))
+
+
+def _is_record(node: Multiaddr | str) -> bool:
+    return isinstance(node, str) and node.strip().startswith("enr:")
 
 
 def _parsed(addresses: Sequence[Multiaddr | str], name: str) -> tuple[Multiaddr, ...]:

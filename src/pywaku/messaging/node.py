@@ -11,13 +11,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Unpack
 
-from pywaku.errors import InvalidInput
+import trio
+
+from pywaku.errors import InvalidInput, NotConnected
 from pywaku.ids import PeerId
 from pywaku.keys import PrivateKey
 from pywaku.message import WakuMessage
 from pywaku.messaging.config import NodeConfig, NodeProperties
+from pywaku.messaging.finding import Finding, open_finding
+from pywaku.messaging.light import LightMessaging, open_light
 from pywaku.messaging.services import Services, open_services
-from pywaku.network.keeper import open_keeper
 from pywaku.network.libp2p.host import open_network
 from pywaku.network.libp2p.limits import HostLimits
 from pywaku.network.liveness import open_liveness
@@ -29,30 +32,61 @@ from pywaku.network.port import (
     PeerIdentified,
     PeerListener,
 )
+from pywaku.peers.selection import Need
+from pywaku.peers.services import Service
+from pywaku.protocols.filter import open_filter_client
+from pywaku.protocols.lightpush import AutoSharding, LightpushClient
 from pywaku.protocols.metadata import Metadata, MetadataOptions, open_metadata
 from pywaku.protocols.relay import PublishOutcome, Relay, RelayOptions, Subscription, open_relay
-from pywaku.topics import auto_shard_topic, shard_topic
+from pywaku.protocols.store import StoreClient, StoreMessages, StoreQuery
+from pywaku.topics import auto_shard_topic, parse_shard_topic, shard_topic
+from pywaku.wire.enr import Enr
 from pywaku.wire.multiaddr import Multiaddr
 
 logger = logging.getLogger(__name__)
 
 
 class Node:
-    """A running relay node. Made by `open_node`.
+    """A running node. Made by `open_node`.
 
     `relay` is for validators, callbacks and a look at meshes and scores; `services` for a look at what the
-    node does for others; `network` for connections, streams and protocols of one's own; `config` is what the
+    node does for others; `finding` for the peer book and the pools of service nodes; `store` for queries at
+    nodes of one's choice; `network` for connections, streams and protocols of one's own; `config` is what the
     node was told.
     """
 
     def __init__(
-        self, config: NodeConfig, network: Network, relay: Relay, metadata: Metadata, services: Services
+        self,
+        config: NodeConfig,
+        network: Network,
+        metadata: Metadata,
+        finding: Finding,
+        store: StoreClient,
+        *,
+        relay: Relay | None = None,
+        services: Services | None = None,
+        light: LightMessaging | None = None,
     ) -> None:
         self.config = config
         self.network = network
-        self.relay = relay
         self.metadata = metadata
-        self.services = services
+        self.finding = finding
+        self.store = store
+        self.services = services if services is not None else Services()
+        self.light = light
+        self._relay = relay
+
+    @property
+    def relay(self) -> Relay:
+        """The relay. Raises `InvalidInput` on an edge node, which has none."""
+        if self._relay is None:
+            raise InvalidInput("this node has no relay: its mode is edge")
+        return self._relay
+
+    @property
+    def enr(self) -> Enr | None:
+        """This node's record, for others to find it by; None with a key that records do not take."""
+        return self.finding.enr
 
     @property
     def peer_id(self) -> PeerId:
@@ -101,10 +135,18 @@ class Node:
     async def publish(self, message: WakuMessage, *, shard: int | None = None) -> PublishOutcome:
         """Publish a message on its shard; the outcome tells how many peers took it.
 
+        An edge node pushes it through its service nodes, waiting up to 10 s for one; `peers` is how many of
+        them relayed it.
+
         With `shard` it goes to that shard, whatever its content topic, and whether the node relays it or not.
         Raises `MessageRefused` (an `InvalidInput`) for a message that the network's rules forbid.
         """
-        return await self.relay.publish(self._topic(message.content_topic, shard), message)
+        if not isinstance(message, WakuMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"publish takes a WakuMessage, not a {type(message).__name__}")
+        topic = self._topic(message.content_topic, shard)
+        if self.light is not None:
+            return await self.light.publish(topic, message)
+        return await self.relay.publish(topic, message)
 
     def subscribe(
         self, content_topic: str | None = None, *, shard: int | None = None, capacity: int = 1000
@@ -115,6 +157,10 @@ class Node:
         is joined for as long as the subscription lasts. What arrives while `capacity` messages wait is
         dropped and counted in `Subscription.dropped`.
         """
+        if self.light is not None:
+            if content_topic is None:
+                raise InvalidInput("an edge node subscribes to a content topic")
+            return self.light.subscribe(self._topic(content_topic, shard), content_topic, capacity=capacity)
         if content_topic is None and shard is None and len(self.pubsub_topics) > 1:
             raise InvalidInput("subscribe to a content topic or a shard: this node has several shards")
         return self.relay.subscribe(
@@ -122,6 +168,22 @@ class Node:
             content_topics=None if content_topic is None else (content_topic,),
             capacity=capacity,
         )
+
+    async def query(
+        self, query: StoreQuery, *, limit: int | None = None, timeout: float = 10.0
+    ) -> StoreMessages:
+        """The messages that store nodes keep, as an async iterator over all pages.
+
+        Store nodes among the peers are used, and when one fails the query goes on at another. Waits up to
+        `timeout` seconds for one; raises `NotConnected` if there is none.
+        """
+        shards: frozenset[int] = frozenset()
+        if query.pubsub_topic is not None:
+            shards = frozenset({parse_shard_topic(query.pubsub_topic)[1]})
+        pool = self.finding.pools.open(Need(Service.STORE, self.config.cluster, shards))
+        with trio.move_on_after(timeout):
+            return self.store.messages(query, await pool.wait_for(), limit=limit)
+        raise NotConnected(f"no store node was found within {timeout:g} s")
 
     def _topic(self, content_topic: str | None, shard: int | None) -> str:
         if shard is not None:
@@ -157,37 +219,69 @@ async def open_node(
         )
         stack.callback(network.watch(_log_peers(network)))
         await stack.enter_async_context(open_liveness(network))
-        relay = await stack.enter_async_context(
-            open_relay(
-                network,
-                params=config.gossip,
-                options=RelayOptions(
-                    validate_timestamps=config.timestamps_validated,
-                    free_bandwidth_bps=config.bandwidth_limit,
-                ),
-                rng=rng,
-            )
-        )
-        metadata = await stack.enter_async_context(
-            open_metadata(
-                network,
-                cluster_id=config.cluster,
-                shards=lambda: relay.shards_of(config.cluster),
-                options=MetadataOptions(require=config.metadata_required),
-            )
-        )
-        for topic in config.topics:
-            relay.subscribe_callback(topic, _relay_only)
-        services = await stack.enter_async_context(open_services(config, network, relay))
-        node = Node(config, network, relay, metadata, services)
-        keeper = await stack.enter_async_context(open_keeper(network, rng=rng))
-        for address in config.bootstrap():
-            keeper.keep(address)
+        if config.mode == "edge":
+            node = await _edge(config, network, key, rng, stack)
+        else:
+            node = await _relaying(config, network, key, rng, stack)
         logger.info("node started: peer=%s topics=%s", node.peer_id, ",".join(config.topics))
         try:
             yield node
         finally:
             logger.info("node stopping: peer=%s", node.peer_id)
+
+
+async def _relaying(
+    config: NodeConfig, network: Network, key: PrivateKey, rng: random.Random, stack: AsyncExitStack
+) -> Node:
+    """A node that takes part in the gossip of its shards, and serves light nodes."""
+    options = RelayOptions(
+        validate_timestamps=config.timestamps_validated, free_bandwidth_bps=config.bandwidth_limit
+    )
+    relay = await stack.enter_async_context(
+        open_relay(network, params=config.gossip, options=options, rng=rng)
+    )
+
+    def shards() -> list[int]:
+        return relay.shards_of(config.cluster)
+
+    metadata = await stack.enter_async_context(
+        open_metadata(
+            network,
+            cluster_id=config.cluster,
+            shards=shards,
+            options=MetadataOptions(require=config.metadata_required),
+        )
+    )
+    for topic in config.topics:
+        relay.subscribe_callback(topic, _relay_only)
+    services = await stack.enter_async_context(open_services(config, network, relay))
+    finding = await stack.enter_async_context(open_finding(config, network, metadata, key, shards, rng))
+    store = StoreClient(network, rng=rng)
+    return Node(config, network, metadata, finding, store, relay=relay, services=services)
+
+
+async def _edge(
+    config: NodeConfig, network: Network, key: PrivateKey, rng: random.Random, stack: AsyncExitStack
+) -> Node:
+    """A light node, which sends, receives and queries through service nodes."""
+    metadata = await stack.enter_async_context(
+        open_metadata(
+            network,
+            cluster_id=config.cluster,
+            shards=None,
+            options=MetadataOptions(require=config.metadata_required),
+        )
+    )
+
+    def no_shards() -> list[int]:
+        return []
+
+    finding = await stack.enter_async_context(open_finding(config, network, metadata, key, no_shards, rng))
+    filter_ = await stack.enter_async_context(open_filter_client(network, rng=rng))
+    sharding = AutoSharding(config.cluster, config.shard_count) if config.shard_count else None
+    lightpush = LightpushClient(network, auto_sharding=sharding, rng=rng)
+    light = await stack.enter_async_context(open_light(finding.pools, lightpush, filter_))
+    return Node(config, network, metadata, finding, StoreClient(network, rng=rng), light=light)
 
 
 def _relay_only(_: object) -> None:

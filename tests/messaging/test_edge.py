@@ -1,0 +1,171 @@
+"""Edge nodes on real sockets: they send, receive and query through service nodes, and survive losing one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from pywaku import InvalidInput, MessageRefused, Node, NodeConfig, WakuMessage, open_node
+from pywaku.errors import NotConnected
+from pywaku.protocols.store import StoreQuery
+from tests.support.networks import eventually
+
+TOPIC = "/test/1/edge/proto"
+SHARD = "/waku/2/rs/42/0"
+
+
+def service(*, store: bool = False) -> NodeConfig:
+    """A relay node that serves light nodes."""
+    return NodeConfig(
+        cluster_id=42, shards=[0], listen_address="127.0.0.1", store=store, store_url="sqlite://:memory:"
+    )
+
+
+def edge(*nodes: Node) -> NodeConfig:
+    """A light node that knows these service nodes."""
+    return NodeConfig(
+        mode="edge",
+        cluster_id=42,
+        shards=[0],
+        tcp_port=None,
+        bootstrap_nodes=[str(node.addresses[0]) for node in nodes],
+    )
+
+
+def stamped(payload: bytes) -> WakuMessage:
+    """A message that a store keeps."""
+    return WakuMessage(payload, TOPIC, timestamp_ns=time.time_ns())
+
+
+async def meshed(one: Node, two: Node) -> None:
+    """Connect two relay nodes and wait until they relay for each other."""
+    await one.connect(two.addresses[0])
+    await eventually(lambda: bool(one.relay.mesh(SHARD)) and bool(two.relay.mesh(SHARD)))
+
+
+async def test_edge_nodes_send_and_receive_through_service_nodes() -> None:
+    async with open_node(service()) as one, open_node(service()) as two:
+        await meshed(one, two)
+        async with (
+            open_node(edge(one, two)) as sender,
+            open_node(edge(one, two)) as receiver,
+            receiver.subscribe(TOPIC) as subscription,
+        ):
+            await eventually(lambda: one.services.filter is not None and one.services.filter.peers == 1)
+            await eventually(lambda: two.services.filter is not None and two.services.filter.peers == 1)
+            outcome = await sender.publish(stamped(b"through both"))
+            assert outcome.peers >= 1
+            with trio.fail_after(30):
+                received = await anext(subscription)
+            assert received.message.payload == b"through both"
+            assert received.message_hash == outcome.message_hash
+            await sender.publish(stamped(b"next"))
+            with trio.fail_after(30):
+                # From two service nodes, and yet each once.
+                assert (await anext(subscription)).message.payload == b"next"
+
+
+async def test_an_edge_node_goes_on_when_a_service_node_fails() -> None:
+    async with (
+        open_node(service()) as one,
+        open_node(edge(one)) as receiver,
+        receiver.subscribe(TOPIC) as subscription,
+    ):
+        async with open_node(service()) as two:
+            await meshed(one, two)
+            await receiver.connect(two.addresses[0])
+            await eventually(lambda: two.services.filter is not None and two.services.filter.peers == 1)
+        async with open_node(edge(one)) as sender:
+            assert (await sender.publish(stamped(b"still here"))).peers == 0  # one has nobody to relay to
+            async with open_node(service()) as three:
+                await meshed(one, three)
+                assert (await sender.publish(stamped(b"again"))).peers == 1
+        with trio.fail_after(30):
+            while (await anext(subscription)).message.payload != b"again":
+                pass
+
+
+async def test_an_edge_node_queries_store_nodes() -> None:
+    async with open_node(service(store=True)) as one, open_node(service()) as two:
+        await meshed(one, two)
+        for number in range(5):
+            await two.publish(stamped(b"%d" % number))
+        await eventually(
+            lambda: (
+                one.services.archive_writer is not None and one.services.archive_writer.counters.written == 5
+            )
+        )
+        async with open_node(edge(one)) as node:
+            query = StoreQuery(SHARD, (TOPIC,), page_size=2)
+            found = [entry.message.payload async for entry in await node.query(query) if entry.message]
+            assert found == [b"0", b"1", b"2", b"3", b"4"]
+            backwards = StoreQuery(SHARD, (TOPIC,), forward=False)
+            newest = [entry async for entry in await node.query(backwards, limit=1)]
+            assert [entry.message.payload for entry in newest if entry.message] == [b"4"]
+
+
+async def test_without_a_service_node_nobody_takes_a_message_and_a_query_says_so() -> None:
+    async with open_node(edge()) as node:
+        assert node.light is not None
+        assert (await node.light.publish(SHARD, stamped(b"alone"), timeout=0.05)).peers == 0
+        with pytest.raises(NotConnected, match="store"):
+            await node.query(StoreQuery(SHARD, (TOPIC,)), timeout=0.05)
+
+
+async def test_an_edge_node_says_what_it_has_not() -> None:
+    async with open_node(edge()) as node:
+        with pytest.raises(InvalidInput, match="mode is edge"):
+            _ = node.relay
+        with pytest.raises(InvalidInput, match="content topic"):
+            node.subscribe()
+        with pytest.raises(MessageRefused, match="153600"):
+            await node.publish(stamped(bytes(153_600)))
+    with pytest.raises(InvalidInput, match="store: is for relay nodes"):
+        NodeConfig(mode="edge", cluster_id=42, store=True)
+    with pytest.raises(InvalidInput, match="mode: is relay or edge"):
+        NodeConfig(mode="core", cluster_id=42)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_node_is_found_by_its_record_and_a_bad_record_is_skipped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    config = NodeConfig(cluster_id=42, shards=[0], listen_address="127.0.0.1", announce=[])
+    async with open_node(config) as one:
+        assert one.enr is not None
+        assert one.enr.shards is not None
+        records = ["enr:-nonsense", one.enr.text]
+        async with open_node(
+            cluster_id=42, shards=[0], listen_address="127.0.0.1", bootstrap_nodes=records
+        ) as two:
+            await eventually(lambda: one.peer_id in two.peers)
+    assert [record.getMessage()[:22] for record in caplog.records] == ["bootstrap node skipped"]
+
+
+async def test_a_restart_remembers_peers_and_the_record_s_number(tmp_path: Path) -> None:
+    path = tmp_path / "peers.sqlite3"
+    key = "364d111d729a6eb6d3e6113e163f017b5ef03a6f94c9b5b7bb1bb36fa5cb07a9"
+
+    def config(*nodes: str) -> NodeConfig:
+        return NodeConfig(cluster_id=42, node_key=key, tcp_port=None, peers_path=path, bootstrap_nodes=nodes)
+
+    async with open_node(service()) as one:
+        async with open_node(config(str(one.addresses[0]))) as node:
+            await eventually(lambda: one.peer_id in node.peers)
+            assert node.enr is not None
+            number = node.enr.seq
+        async with open_node(config()) as node:
+            assert one.peer_id in node.finding.book.book
+            assert node.enr is not None
+            assert node.enr.seq == number
+
+
+async def test_edge_nodes_leave_no_task() -> None:
+    before = trio.lowlevel.current_statistics().tasks_living
+    async with open_node(service()) as one, open_node(edge(one)) as node, node.subscribe(TOPIC):
+        await eventually(lambda: one.services.filter is not None and one.services.filter.peers == 1)
+    assert trio.lowlevel.current_statistics().tasks_living == before
