@@ -201,7 +201,7 @@ async def test_topics_that_peers_would_refuse_are_refused(topic: str) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_callback_that_raises_harms_nobody() -> None:
+async def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: ReceivedMessage) -> None:
         raise RuntimeError("broken")
 
@@ -213,6 +213,8 @@ async def test_a_callback_that_raises_harms_nobody() -> None:
         await world.relay.publish(TOPIC, message(2))
         assert len(after) == 2
         assert world.counters.callback_errors == 2
+        warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warnings) == 1, "once, not with each message"
 
 
 @pytest.mark.virtual

@@ -330,6 +330,72 @@ async def test_a_validator_that_raises_ignores_the_message_and_the_node_goes_on(
         assert score(world) >= 0
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, bool]]:
+    """What was logged as a warning, and whether with a traceback."""
+    records = [record for record in caplog.records if record.levelname == "WARNING"]
+    return [(record.getMessage(), record.exc_info is not None) for record in records]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_validator_that_always_raises_does_not_fill_the_log(
+    late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> Verdict:
+        await trio.sleep(0)
+        raise RuntimeError("broken")
+
+    def judge(_topic: str, _message: WakuMessage, _peer: PeerId) -> Verdict | Awaitable[Verdict]:
+        if late:
+            return fail()
+        raise RuntimeError("broken")
+
+    def other(_topic: str, _message: WakuMessage, _peer: PeerId) -> Verdict:
+        raise KeyError("broken too")
+
+    async with open_world() as world:
+        end = world.relay.add_validator(judge)
+        await world.arrive(*(message(i) for i in range(250)))
+        assert world.counters.validator_errors == 250
+        assert warnings(caplog) == [
+            ("validator failed error=RuntimeError failures=1", True),
+            ("validator failed error=RuntimeError failures=10", False),
+            ("validator failed error=RuntimeError failures=100", False),
+        ]
+        end()
+        world.relay.add_validator(other)
+        await world.arrive(message("more"))
+        assert warnings(caplog)[3:] == [("validator failed error=KeyError failures=1", True)]
+
+
+@pytest.mark.virtual
+async def test_a_validator_that_is_removed_while_another_one_waits_skips_none() -> None:
+    go = trio.Event()
+    asked: list[str] = []
+
+    def first(_topic: str, _message: WakuMessage, _peer: PeerId) -> Verdict:
+        return Verdict.ACCEPT
+
+    async def second(_topic: str, _message: WakuMessage, _peer: PeerId) -> Verdict:
+        await go.wait()
+        return Verdict.ACCEPT
+
+    def third(_topic: str, _message: WakuMessage, _peer: PeerId) -> Verdict:
+        asked.append("third")
+        return Verdict.REJECT
+
+    async with open_world() as world:
+        end = world.relay.add_validator(first)
+        world.relay.add_validator(second)
+        world.relay.add_validator(third)
+        await world.arrive(message(1))
+        end()
+        go.set()
+        await trio.sleep(1)
+        assert asked == ["third"]
+        assert world.received == []
+
+
 @pytest.mark.virtual
 async def test_a_validator_that_returns_something_else_ignores_the_message() -> None:
     async with open_world() as world:

@@ -14,6 +14,7 @@ from pywaku.errors import InvalidInput
 from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
 from pywaku.protocols.relay.counters import RelayCounters
+from pywaku.protocols.relay.failures import Failures
 from pywaku.protocols.relay.hashed import HashedMessage
 from pywaku.protocols.relay.patience import Patience
 
@@ -155,24 +156,24 @@ class Delivery:
 
     def __init__(self, counters: RelayCounters) -> None:
         self._counters = counters
-        self._sinks: dict[str, tuple[Sink, ...]] = {}
+        self._sinks: dict[str, tuple[tuple[Sink, Failures], ...]] = {}
         self._pressed: dict[Subscription, None] = {}
         self._room = trio.lowlevel.ParkingLot()
 
     def add(self, topic: str, sink: Sink) -> bool:
         """Deliver to `sink` as well; True if it is the first of the topic."""
         sinks = self._sinks.get(topic, ())
-        self._sinks[topic] = (*sinks, sink)
+        self._sinks[topic] = (*sinks, (sink, Failures()))
         return not sinks
 
     def remove(self, topic: str, sink: Sink) -> bool:
         """Deliver to `sink` no longer; True if it was the last of the topic."""
-        sinks = list(self._sinks.get(topic, ()))
-        if sink not in sinks:
+        sinks = self._sinks.get(topic, ())
+        position = next((i for i, (known, _) in enumerate(sinks) if known == sink), None)
+        if position is None:
             return False
-        sinks.remove(sink)
-        if sinks:
-            self._sinks[topic] = tuple(sinks)
+        if len(sinks) > 1:
+            self._sinks[topic] = sinks[:position] + sinks[position + 1 :]
             return False
         del self._sinks[topic]
         return True
@@ -183,17 +184,17 @@ class Delivery:
 
     def hand_out(self, received: ReceivedMessage) -> None:
         """Give a message to all who asked for its topic. What a callback raises is logged and ignored."""
-        for sink in self._sinks.get(received.pubsub_topic, ()):
+        for sink, failures in self._sinks.get(received.pubsub_topic, ()):
             try:
                 sink(received)
             except Exception as error:
                 self._counters.callback_errors += 1
-                logger.warning("subscription callback failed error=%s", type(error).__name__, exc_info=error)
+                failures.log(logger, "subscription callback", error)
 
     def close(self) -> None:
         """End all subscriptions."""
         for topic in list(self._sinks):
-            for sink in self._sinks.get(topic, ()):
+            for sink, _ in self._sinks.get(topic, ()):
                 owner = getattr(sink, "__self__", None)
                 if isinstance(owner, Subscription):
                     owner.close()

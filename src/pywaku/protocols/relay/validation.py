@@ -18,6 +18,7 @@ from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
 from pywaku.protocols.relay.bandwidth import FreeBandwidth
 from pywaku.protocols.relay.counters import RelayCounters
+from pywaku.protocols.relay.failures import Failures
 from pywaku.wire.message import decode_message
 
 logger = logging.getLogger(__name__)
@@ -34,13 +35,21 @@ class Refusal(NamedTuple):
     explanation: str
 
 
+class Entry(NamedTuple):
+    """A validator that was added, and how it fails."""
+
+    validator: Validator
+    failures: Failures
+
+
 class Pending(NamedTuple):
-    """A validation that has to wait for a validator; the validators after `position` follow it."""
+    """A validation that has to wait for the validator at `position`; those after it follow."""
 
     topic: str
     message: WakuMessage
     peer: PeerId
     answer: Awaitable[Verdict]
+    validators: tuple[Entry, ...]
     position: int
 
     def abandon(self) -> None:
@@ -72,25 +81,31 @@ class Validation:
         self._bandwidth = bandwidth
         self._timeout_s = timeout_s
         self._clock = clock
-        self._general: list[Validator] = [] if proof_validator is None else [_with_proof(proof_validator)]
-        self._by_topic: dict[str, list[Validator]] = {}
+        self._general: tuple[Entry, ...] = ()
+        self._by_topic: dict[str, tuple[Entry, ...]] = {}
+        if proof_validator is not None:
+            self.add(_with_proof(proof_validator))
         self._has_rules = self._window_ns is not None or bandwidth is not None
         self._counters = counters
 
     def add(self, validator: Validator, topic: str | None = None) -> None:
         """Ask `validator` about messages on `topic`, or on all topics; general ones are asked first."""
+        entry = Entry(validator, Failures())
         if topic is None:
-            self._general.append(validator)
+            self._general = (*self._general, entry)
         else:
-            self._by_topic.setdefault(topic, []).append(validator)
+            self._by_topic[topic] = (*self._by_topic.get(topic, ()), entry)
 
     def remove(self, validator: Validator, topic: str | None = None) -> None:
         """Ask `validator` no longer; nothing happens if it was not added."""
-        validators = self._general if topic is None else self._by_topic.get(topic, [])
-        if validator in validators:
-            validators.remove(validator)
-        if topic is not None and not validators:
-            self._by_topic.pop(topic, None)
+        if topic is None:
+            self._general = _without(validator, self._general)
+        elif topic in self._by_topic:
+            left = _without(validator, self._by_topic[topic])
+            if left:
+                self._by_topic[topic] = left
+            else:
+                del self._by_topic[topic]
 
     def decode(self, data: bytes) -> WakuMessage | Refusal:
         """The message in `data`, unless it is too large or none (Message Size, Decoding failure)."""
@@ -118,7 +133,7 @@ class Validation:
             if refusal is not None:
                 return refusal
         if self._general or self._by_topic:
-            return self._ask(topic, message, peer, 0)
+            return self._ask(topic, message, peer, self._general + self._by_topic.get(topic, ()), 0)
         return None
 
     async def settle(self, pending: Pending) -> Refusal | None:
@@ -130,46 +145,45 @@ class Validation:
 
     async def _settle(self, pending: Pending) -> Refusal | None:
         while True:
-            topic, message, peer, answer, position = pending
+            topic, message, peer, answer, validators, position = pending
             try:
                 verdict: object = await answer
             except Exception as error:
-                return self._failed(error)
-            refusal = self._refusal(verdict)
+                return self._failed(validators[position], error)
+            refusal = self._refusal(validators[position], verdict)
             if refusal is not None:
                 return refusal
-            further = self._ask(topic, message, peer, position + 1)
+            further = self._ask(topic, message, peer, validators, position + 1)
             if not isinstance(further, Pending):
                 return further
             pending = further
 
-    def _ask(self, topic: str, message: WakuMessage, peer: PeerId, start: int) -> Refusal | Pending | None:
-        validators = self._general
-        special = self._by_topic.get(topic)
-        if special is not None:
-            validators = validators + special
+    def _ask(
+        self, topic: str, message: WakuMessage, peer: PeerId, validators: tuple[Entry, ...], start: int
+    ) -> Refusal | Pending | None:
         for position in range(start, len(validators)):
+            entry = validators[position]
             try:
-                verdict = validators[position](topic, message, peer)
+                verdict = entry.validator(topic, message, peer)
             except Exception as error:
-                return self._failed(error)
+                return self._failed(entry, error)
             if verdict is Verdict.ACCEPT:
                 continue
             if isinstance(verdict, Awaitable):
-                return Pending(topic, message, peer, verdict, position)
-            return self._refusal(verdict)
+                return Pending(topic, message, peer, verdict, validators, position)
+            return self._refusal(entry, verdict)
         return None
 
-    def _refusal(self, verdict: object) -> Refusal | None:
+    def _refusal(self, entry: Entry, verdict: object) -> Refusal | None:
         if verdict is Verdict.ACCEPT:
             return None
         if isinstance(verdict, Verdict):
             return Refusal(verdict, "validator", "a validator refused the message")
-        return self._failed(TypeError(f"a validator returns a Verdict, not {type(verdict).__name__}"))
+        return self._failed(entry, TypeError(f"a validator returns a Verdict, not {type(verdict).__name__}"))
 
-    def _failed(self, error: Exception) -> Refusal:
+    def _failed(self, entry: Entry, error: Exception) -> Refusal:
         self._counters.validator_errors += 1
-        logger.warning("validator failed error=%s", type(error).__name__, exc_info=error)
+        entry.failures.log(logger, "validator", error)
         return _VALIDATOR_ERROR
 
     def _rules(self, topic: str, message: WakuMessage, now: float) -> Refusal | None:
@@ -192,6 +206,14 @@ class Validation:
                 Verdict.IGNORE, "bandwidth", f"{topic} carries all that it may without rate limit proofs"
             )
         return None
+
+
+def _without(validator: Validator, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """All but the first entry of a validator."""
+    for position, entry in enumerate(entries):
+        if entry.validator == validator:
+            return entries[:position] + entries[position + 1 :]
+    return entries
 
 
 def _with_proof(validator: Validator) -> Validator:
