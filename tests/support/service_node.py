@@ -10,7 +10,6 @@ from functools import partial
 import trio
 
 from pywaku.archive import Archive, ArchiveWriter, open_archive, open_archive_writer
-from pywaku.ids import PeerId
 from pywaku.keys import PrivateKey
 from pywaku.network.libp2p.host import Libp2pNetwork, open_network
 from pywaku.network.liveness import open_liveness
@@ -29,12 +28,12 @@ from pywaku.protocols.lightpush import (
     open_lightpush_service,
 )
 from pywaku.protocols.metadata import Metadata, open_metadata
+from pywaku.protocols.peer_exchange import open_peer_exchange
 from pywaku.protocols.relay import ReceivedMessage, Relay, open_relay
-from pywaku.protocols.service import RequestService, ServiceLimits
+from pywaku.protocols.service import ServiceLimits
 from pywaku.protocols.store import STORE_LIMITS, StoreService, open_store_service
 from pywaku.protocols.store.feed import store_from_relay
 from pywaku.topics import shard_topic
-from pywaku.wire import peer_exchange
 from pywaku.wire.enr import Enr
 from pywaku.wire.multiaddr import Multiaddr
 
@@ -63,7 +62,7 @@ def _address(network: Libp2pNetwork, *, ws: bool) -> Multiaddr:
 
 @dataclass(frozen=True, slots=True)
 class ServiceNode:
-    """A node that relays, keeps, and serves light push, filter and store on all shards of the cluster."""
+    """A node that relays, keeps, and serves light push, filter, store and peer exchange on all shards."""
 
     network: Libp2pNetwork
     relay: Relay
@@ -116,8 +115,12 @@ async def open_service_node(
     *,
     key: PrivateKey | None = None,
     limits: Callable[[ServiceLimits], ServiceLimits] = without_rates,
+    records: Sequence[Enr] = (),
 ) -> AsyncGenerator[ServiceNode]:
-    """See `ServiceNode`. `limits` is given the usual ones; left out, peers may ask as often as they like."""
+    """See `ServiceNode`. `limits` is given the usual ones; left out, peers may ask as often as they like.
+
+    `records` are those that it names to peers who ask for peers.
+    """
     pushes, filters = LightpushServiceOptions(), FilterServiceOptions()
     pushes = replace(pushes, requests=limits(pushes.requests), auto_sharding=SHARDING)
     filters = replace(filters, requests=limits(filters.requests))
@@ -130,6 +133,7 @@ async def open_service_node(
         writer = await enter(open_archive_writer(archive))
         topics = [shard_topic(CLUSTER, shard) for shard in range(SHARDS)]
         stack.enter_context(store_from_relay(relay, writer, topics))
+        await enter(open_peer_exchange(network, records=lambda: records))
         yield ServiceNode(
             network=network,
             relay=relay,
@@ -142,19 +146,6 @@ async def open_service_node(
             writer=writer,
             store=await enter(open_store_service(network, archive, limits=limits(STORE_LIMITS))),
         )
-
-
-def recommend(service: ServiceNode, records: Sequence[Enr]) -> list[int]:
-    """Have the service node answer peer exchange with these records; gives how many each query asks for."""
-    asked: list[int] = []
-
-    async def answer(_peer: PeerId, request: bytes) -> bytes:
-        asked.append(peer_exchange.decode_query(request).num_peers)
-        told = tuple(record.encode() for record in records[: asked[-1]])
-        return peer_exchange.encode_response(peer_exchange.PeerExchangeResponse(told))
-
-    RequestService(service.network, peer_exchange.PROTOCOL, answer).start()
-    return asked
 
 
 @asynccontextmanager
