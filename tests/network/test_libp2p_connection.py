@@ -34,6 +34,9 @@ class SlowPipe:
         await trio.sleep(len(data) / self.rate)
         self.taken += len(data)
 
+    async def finish(self) -> None:
+        await trio.lowlevel.checkpoint()
+
     async def close(self) -> None:
         """Nothing."""
 

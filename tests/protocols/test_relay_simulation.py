@@ -87,10 +87,11 @@ class Simulation:
                 if name in self.up:
                     relay = self.up[name].relay
                     outcome = await relay.publish(
-                        TOPIC, message(f"{number} {'x' * self.rng.randrange(3000)}")
+                        TOPIC, message(f"{number} {'x' * self.rng.randint(100, 8_000)}")
                     )
-                    self.run.sent[outcome.message_hash] = trio.current_time()
                     assert outcome.peers > 0 or name in self.restless
+                    if outcome.peers:  # who has just come back and knows nobody yet is told so
+                        self.run.sent[outcome.message_hash] = trio.current_time()
                 if number % 10 == 0:
                     self._look()
             await trio.sleep(DELIVERED_S + 1)

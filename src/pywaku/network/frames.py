@@ -78,8 +78,9 @@ async def request(
     with trio.move_on_after(timeout):
         async with await network.open_stream(peer, protocols, timeout=timeout) as stream:
             await stream.send(frame(payload))
-            # Our half is closed now, not after the answer: js-libp2p forgets a stream once it has answered, and
-            # over mplex it hangs up on peers that send more than a few frames for streams it has forgotten.
+            # Our half is closed now, not after the answer: js-libp2p forgets a stream once it has answered,
+            # and over mplex it hangs up on peers that send more than a few frames for streams it has
+            # forgotten.
             await stream.close_write()
             response = await FrameReader(stream, max_response).read()
         if response is None:
