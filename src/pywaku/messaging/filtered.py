@@ -1,0 +1,135 @@
+"""Receiving through service nodes: what an edge node does in place of relay.
+
+Messages are wanted from all service nodes in use (two by default), so that one of them may fail. What became
+of each request goes to the pools, which replace nodes as the policy says (REQ-RES-RELIABILITY); this module
+carries out what they decide: it subscribes, pings, and subscribes anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import trio
+
+from pywaku.errors import NetworkError, NodeClosed
+from pywaku.ids import PeerId
+from pywaku.messaging.outcomes import need_of, outcome_of
+from pywaku.peers.pool import Ping, Replace, Use
+from pywaku.peers.pools import NodePool, PoolEvent, Pools
+from pywaku.peers.services import Outcome, Service
+from pywaku.protocols.filter import FilterClient
+
+logger = logging.getLogger(__name__)
+
+_NO_SUBSCRIPTION: Final = 404
+
+
+class Filtered:
+    """What is wanted of each shard, kept subscribed at the service nodes in use."""
+
+    def __init__(self, pools: Pools, client: FilterClient, nursery: trio.Nursery) -> None:
+        self.client = client
+        self._pools = pools
+        self._nursery = nursery
+        self._shards: dict[str, _FilteredShard] = {}
+
+    def want(self, pubsub_topic: str, content_topic: str) -> None:
+        """Have the messages of a content topic pushed, until as many `want_no_more` as `want`."""
+        shard = self._shards.get(pubsub_topic)
+        if shard is None:
+            pool = self._pools.open(need_of(Service.FILTER, pubsub_topic))
+            shard = self._shards[pubsub_topic] = _FilteredShard(
+                pool, self.client, self._nursery, pubsub_topic
+            )
+        shard.want(content_topic)
+
+    def want_no_more(self, pubsub_topic: str, content_topic: str) -> None:
+        """Unsubscribe from it, if nobody wants it any more."""
+        self._shards[pubsub_topic].want_no_more(content_topic)
+
+    def close(self) -> None:
+        """Hear of the pools no more."""
+        for shard in self._shards.values():
+            shard.close()
+
+
+class _FilteredShard:
+    """What is wanted of one shard, kept subscribed at whichever nodes the pool has in use."""
+
+    def __init__(
+        self, pool: NodePool, client: FilterClient, nursery: trio.Nursery, pubsub_topic: str
+    ) -> None:
+        self._pool = pool
+        self._client = client
+        self._nursery = nursery
+        self._topic = pubsub_topic
+        self._wanted: Counter[str] = Counter()
+        self._unwatch: Callable[[], None] = pool.watch(self._heard)
+
+    def want(self, content_topic: str) -> None:
+        """Subscribe to it, if it is new, wherever the pool's nodes are."""
+        self._wanted[content_topic] += 1
+        if self._wanted[content_topic] == 1:
+            for peer in self._pool.in_use:
+                self._nursery.start_soon(self._subscribe, peer, [content_topic])
+
+    def want_no_more(self, content_topic: str) -> None:
+        """Unsubscribe from it, if nobody wants it any more."""
+        self._wanted[content_topic] -= 1
+        if self._wanted[content_topic] <= 0:
+            del self._wanted[content_topic]
+            for peer in self._pool.in_use:
+                self._nursery.start_soon(self._unsubscribe, peer, content_topic)
+
+    def close(self) -> None:
+        """Hear of the pool no more."""
+        self._unwatch()
+
+    def _heard(self, event: PoolEvent) -> None:
+        match event:
+            case Use(peer):
+                self._nursery.start_soon(self._subscribe, peer, list(self._wanted))
+            case Replace(old):
+                self._client.forget(old)
+            case Ping(peer):
+                self._nursery.start_soon(self._ping, peer)
+
+    async def _subscribe(self, peer: PeerId, content_topics: Iterable[str]) -> None:
+        topics = list(content_topics)
+        if not topics:
+            return
+        try:
+            result = await self._client.subscribe(peer, self._topic, topics)
+            outcome = Outcome.of_status(result.status)
+        except NodeClosed:
+            return
+        except NetworkError as error:
+            outcome = outcome_of(error)
+        if not outcome.ok:
+            logger.debug("filter subscribe failed: peer=%s outcome=%s", peer.short(), outcome)
+        self._pool.report(peer, outcome)
+
+    async def _unsubscribe(self, peer: PeerId, content_topic: str) -> None:
+        try:
+            await self._client.unsubscribe(peer, self._topic, [content_topic])
+        except (NetworkError, NodeClosed) as error:
+            logger.debug("filter unsubscribe failed: peer=%s error=%s", peer.short(), error)
+
+    async def _ping(self, peer: PeerId) -> None:
+        if not self._wanted:  # nothing is subscribed that a ping could keep alive
+            self._pool.report(peer, Outcome.of_status(200, ping=True))
+            return
+        try:
+            result = await self._client.ping(peer)
+        except NodeClosed:
+            return
+        except NetworkError as error:
+            outcome = outcome_of(error)
+            self._pool.report(peer, Outcome(outcome.result, outcome.code, ping=True))
+            return
+        self._pool.report(peer, Outcome.of_status(result.status, ping=True))
+        if result.status == _NO_SUBSCRIPTION:
+            await self._subscribe(peer, list(self._wanted))
