@@ -10,6 +10,6 @@ lock() {
   "$env/bin/uv" pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-annotate --no-header "$@"
 }
-lock --extra postgres pyproject.toml requirements/dev.in -o requirements/dev.txt
+lock --extra postgres --extra journal pyproject.toml requirements/dev.in -o requirements/dev.txt
 lock requirements/proto.in -o requirements/proto.txt
 lock requirements/node.in -o requirements/node.txt

@@ -1,0 +1,1 @@
+"""The event journal: what happened, as rows in Parquet files (see docs/journal.md)."""

@@ -1,0 +1,1 @@
+"""The records of messages (MESSAGING-API, Message Storage)."""

@@ -1,0 +1,1 @@
+"""Scalable Data Sync (SDS) as a pure state machine."""
