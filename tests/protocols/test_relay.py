@@ -145,6 +145,27 @@ async def test_what_every_outbox_dropped_may_be_published_again() -> None:
 
 
 @pytest.mark.virtual
+async def test_a_message_that_seems_lost_is_sent_again_to_all_and_delivered_once() -> None:
+    async with open_nodes(3) as (one, two, three):
+        own: list[ReceivedMessage] = []
+        got: list[ReceivedMessage] = []
+        late: list[ReceivedMessage] = []
+        one.relay.subscribe_callback(TOPIC, own.append)
+        two.relay.subscribe_callback(TOPIC, got.append)
+        await trio.sleep(5)
+        assert (await one.relay.publish(TOPIC, message("hello"))).peers == 1
+        await trio.sleep(20)
+        three.relay.subscribe_callback(TOPIC, late.append)
+        await trio.sleep(5)
+        assert late == []
+        again = await one.relay.publish(TOPIC, message("hello"), resend=True)
+        assert (again.peers, again.duplicate) == (2, False)
+        await trio.sleep(1)
+        assert (len(own), len(got), len(late)) == (1, 1, 1)
+        assert one.relay.counters.published == 1
+
+
+@pytest.mark.virtual
 @pytest.mark.parametrize("deliver_own", [True, False])
 async def test_own_messages_reach_own_subscriptions_if_wanted(deliver_own: bool) -> None:
     async with open_world(options=RelayOptions(deliver_own=deliver_own)) as world:

@@ -167,16 +167,17 @@ class Gossip:
 
     # messages
 
-    def publish(self, topic: str, data: bytes, now: float) -> Published:
+    def publish(self, topic: str, data: bytes, now: float, *, resend: bool = False) -> Published:
         """Send a message of our own: to all of the topic, or without flood publishing to mesh or fanout.
 
-        What was seen before is a duplicate, unless it was published here and no peer has taken it.
+        What was seen before is a duplicate, unless it was published here and no peer has taken it, or it is
+        to be sent in any case (`resend`).
         """
         state = self._state
         message_id = sha256(data).digest()
         again = message_id in state.seen.ids
         if again:
-            if state.untaken.topics.get(message_id) != topic:
+            if not resend and state.untaken.topics.get(message_id) != topic:
                 return Published(message_id, (), True)
         else:
             state.seen.add(message_id, now)

@@ -163,11 +163,14 @@ class Relay:
 
     # Publish
 
-    async def publish(self, pubsub_topic: str, message: WakuMessage) -> PublishOutcome:
+    async def publish(
+        self, pubsub_topic: str, message: WakuMessage, *, resend: bool = False
+    ) -> PublishOutcome:
         """Publish a message as it is, whether the topic is joined or not; says how many peers took it.
 
         One that was seen before is a duplicate and not sent, except for one of this node's own that no peer
-        has taken yet: that is sent, but not delivered once more to this node's own subscriptions.
+        has taken yet, and with `resend`, which is for messages that seem to be lost: that is sent, but not
+        delivered once more to this node's own subscriptions.
 
         Raises `MessageRefused` if the message breaks a rule (peers would reject it), `InvalidTopic`, and
         `NodeClosed`. It waits a moment for a peer whose outbox has filled up (`slow_peer_grace_s`), and
@@ -194,7 +197,7 @@ class Relay:
             now = trio.current_time()
         if self._closed:  # while it waited
             raise NodeClosed("relay is closed")
-        published = self._router.publish(pubsub_topic, data, now)
+        published = self._router.publish(pubsub_topic, data, now, resend=resend)
         if published.duplicate:
             return PublishOutcome(pubsub_topic, message, published.message_id, 0, duplicate=True)
         # Nothing else is outgoing at this point: whatever feeds the router flushes before it lets others run.
