@@ -2,11 +2,12 @@
 
 from pywaku.gossip.params import GossipParams, ScoreParams, TopicScoreParams
 from pywaku.gossip.router import Gossip
-from pywaku.gossip.types import Candidate, Counters, Outgoing, Published, Sizes, Verdict, Wish
+from pywaku.gossip.types import Candidate, Counters, Echo, Outgoing, Published, Sizes, Verdict, Wish
 
 __all__ = [
     "Candidate",
     "Counters",
+    "Echo",
     "Gossip",
     "GossipParams",
     "Outgoing",

@@ -24,6 +24,7 @@ def beat(state: RouterState, now: float) -> None:
         _maintain_fanout(state, topic, now)
     state.cache.shift()
     state.seen.expire(now)
+    state.echoes.expire(now)
     if state.heartbeats % _BACKOFF_SWEEP_HEARTBEATS == 0:
         state.backoffs.expire(now)
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from pywaku.gossip.pending import PendingMessage, Verdicts
 from pywaku.gossip.state import MAX_IDONTWANT_IDS, PeerState, RouterState, TopicState
-from pywaku.gossip.types import Candidate, Verdict
+from pywaku.gossip.types import Candidate, Echo, Verdict
 from pywaku.ids import PeerId
 from pywaku.wire.relay import RelayMessage, encode_publish
 
@@ -95,6 +95,9 @@ class MessageFlow:
         sender.waste += 1
         if state.untaken.topics:
             state.untaken.taken(message_id)
+        if state.echoes.listening and message_id in state.echoes.own_ids:
+            state.counters.echoes += 1
+            state.echoes.heard(Echo(message_id, sender.id))
         pending = self._verdicts.pending.get(message_id)
         if pending is not None:
             state.counters.duplicates_while_pending += 1

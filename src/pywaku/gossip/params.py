@@ -179,6 +179,8 @@ class GossipParams:
     max_wishes_per_heartbeat: int = 16
     max_outgoing_messages: int = 16_384
     max_untaken: int = 4_096
+    max_own: int = 65_536
+    max_echoes: int = 4_096
     max_idontwant_ids_per_heartbeat: int = 2_000
     idontwant_heartbeats: int = 3
     max_control_per_heartbeat: int = 2_500
@@ -217,6 +219,8 @@ class GossipParams:
             "max_promises",
             "max_outgoing_messages",
             "max_untaken",
+            "max_own",
+            "max_echoes",
         ):
             _need(getattr(self, name) >= 1, name, "at least 1")
         for name in (

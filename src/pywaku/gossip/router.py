@@ -7,7 +7,7 @@ clock, and no chance but the one it is given.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, KeysView
+from collections.abc import Iterable, KeysView, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -16,7 +16,7 @@ from pywaku.gossip.heartbeat import beat, fill_fanout
 from pywaku.gossip.messages import MessageFlow
 from pywaku.gossip.params import GossipParams
 from pywaku.gossip.state import PeerState, RouterState, TopicState
-from pywaku.gossip.types import Candidate, Counters, Outgoing, Published, Sizes, Verdict, Wish
+from pywaku.gossip.types import Candidate, Counters, Echo, Outgoing, Published, Sizes, Verdict, Wish
 from pywaku.ids import PeerId
 from pywaku.wire.relay import Rpc, Subscription, encode_publish
 
@@ -66,6 +66,8 @@ class Gossip:
             promises_evicted=state.promises.evicted,
             scores_evicted=state.scores.evicted,
             untaken_evicted=state.untaken.evicted,
+            own_evicted=state.echoes.evicted,
+            echoes_dropped=state.echoes.dropped,
         )
 
     def sizes(self) -> Sizes:
@@ -84,6 +86,8 @@ class Gossip:
             requests=len(state.promises),
             retained_scores=state.scores.retained,
             untaken=len(state.untaken),
+            own=len(state.echoes.own_ids),
+            echoes=len(state.echoes),
         )
 
     # peers
@@ -183,6 +187,7 @@ class Gossip:
             state.seen.add(message_id, now)
             state.promises.arrived(message_id)
             state.counters.published += 1
+        state.echoes.published(message_id, now)
         part = encode_publish(topic, data)
         state.cache.put(message_id, topic, part)
         known = state.topics.get(topic)
@@ -267,6 +272,18 @@ class Gossip:
         wishes = list(self._state.wishes.values())
         self._state.wishes.clear()
         return wishes
+
+    def listen_for_echoes(self, listening: bool) -> None:
+        """Whether messages of our own that peers send us gather for `take_echoes`; at first they do not."""
+        self._state.echoes.listen(listening)
+
+    def take_echoes(self) -> Sequence[Echo]:
+        """The messages of our own that peers have sent since the last call.
+
+        Each time that a peer sends one which we have published within `params.seen_ttl_s`, on a topic that we
+        have joined, is an echo.
+        """
+        return self._state.echoes.take()
 
     # inspection
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Collection, Iterable
 
 from pywaku.gossip.backoff import Backoffs
+from pywaku.gossip.echoes import Echoes
 from pywaku.gossip.mcache import MessageCache
 from pywaku.gossip.params import GossipParams
 from pywaku.gossip.promises import Promises
@@ -130,6 +131,7 @@ class RouterState:
         "counters",
         "direct",
         "dirty",
+        "echoes",
         "fanouts",
         "fresh",
         "heartbeats",
@@ -166,6 +168,7 @@ class RouterState:
         self.seen = SeenCache(params.seen_ttl_s, params.max_seen)
         self.cache = MessageCache(params.history_length, params.history_gossip, params.max_cached_bytes)
         self.untaken = Untaken(params.max_untaken)
+        self.echoes = Echoes(params.seen_ttl_s, params.max_own, params.max_echoes)
         self.promises = Promises(params.iwant_followup_s, params.iwant_retry_s, params.max_promises)
         slack_s = params.backoff_slack_heartbeats * params.heartbeat_interval_s
         self.backoffs = Backoffs(slack_s, params.max_backoffs)

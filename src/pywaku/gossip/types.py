@@ -42,6 +42,13 @@ class Published(NamedTuple):
     again: bool = False
 
 
+class Echo(NamedTuple):
+    """A peer has sent us a message that we had published."""
+
+    message_id: bytes
+    peer: PeerId
+
+
 class Outgoing(NamedTuple):
     """All that one peer is to be sent: a control RPC, and messages as (id, encoded `publish` part).
 
@@ -76,6 +83,8 @@ class Sizes(NamedTuple):
     requests: int
     retained_scores: int
     untaken: int
+    own: int
+    echoes: int
 
 
 @dataclass(slots=True)
@@ -104,6 +113,11 @@ class Counters:
     cache_evicted: int = 0
     untaken_evicted: int = 0
     """Messages of our own that no peer has taken, and that are duplicates all the same from now on."""
+    echoes: int = 0
+    """Messages of our own that peers have sent us; counted while somebody asks for them."""
+    echoes_dropped: int = 0
+    own_evicted: int = 0
+    """Messages of our own whose echoes are not told apart from other duplicates any more."""
     outgoing_dropped: int = 0
     subscriptions_refused: int = 0
     control_ignored: int = 0

@@ -30,6 +30,7 @@ class RelayCounters:
     dropped_slow_subscription: int = 0
     """Messages that a full subscription missed."""
     callback_errors: int = 0
+    """What subscription callbacks and echo listeners have raised."""
     validator_errors: int = 0
     validator_timeouts: int = 0
     invalid_rpcs: int = 0

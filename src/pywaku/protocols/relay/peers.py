@@ -23,6 +23,7 @@ from pywaku.network.port import (
 )
 from pywaku.protocols.relay.counters import RelayCounters
 from pywaku.protocols.relay.delivery import Delivery
+from pywaku.protocols.relay.echoes import EchoListeners
 from pywaku.protocols.relay.link import LinkEnd, PeerLink
 from pywaku.protocols.relay.options import RelayOptions
 from pywaku.protocols.relay.outbox import Outbox
@@ -49,6 +50,7 @@ class RelayPeers:
         delivery: Delivery,
         *,
         judge: Judge,
+        echoes: EchoListeners,
     ) -> None:
         self._network = network
         self._nursery = nursery
@@ -57,6 +59,7 @@ class RelayPeers:
         self._counters = counters
         self._delivery = delivery
         self._judge = judge
+        self._echoes = echoes
         self._links: dict[PeerId, PeerLink] = {}
         self._readers: dict[trio.CancelScope, PeerId] = {}
         self._closing = False
@@ -286,6 +289,7 @@ class RelayPeers:
         rpc = decode_rpc(frame)
         now = trio.current_time()
         candidates = self._router.receive(peer, rpc, now)
+        self._echoes.tell()
         received = len(rpc.publish)
         self._counters.received += received
         self._counters.duplicates += received - len(candidates)

@@ -19,6 +19,7 @@ from pywaku.network.port import Network
 from pywaku.protocols.relay.bandwidth import FreeBandwidth
 from pywaku.protocols.relay.counters import RelayCounters
 from pywaku.protocols.relay.delivery import Delivery, ReceivedMessage, Sink, Subscription
+from pywaku.protocols.relay.echoes import EchoListener, EchoListeners
 from pywaku.protocols.relay.exchange import PeerExchange
 from pywaku.protocols.relay.options import MessageRefused, PublishOutcome, RelayOptions
 from pywaku.protocols.relay.outbox import Outbox
@@ -88,6 +89,7 @@ class Relay:
         """What has happened so far."""
         self._router = Gossip(params, rng=rng)
         self._delivery = Delivery(self.counters)
+        self._echoes = EchoListeners(self._router, self.counters)
         limit = options.free_bandwidth_bps
         self._bandwidth = None if limit is None else FreeBandwidth(limit, window_s=options.bandwidth_window_s)
         self._validation = Validation(
@@ -115,6 +117,7 @@ class Relay:
             self.counters,
             self._delivery,
             judge=self._judge,
+            echoes=self._echoes,
         )
         self._exchange = PeerExchange(network, nursery, options, self.counters)
         self._published = 0
@@ -250,6 +253,21 @@ class Relay:
         self._join(pubsub_topic, sink)
         return lambda: self._leave(pubsub_topic, sink)
 
+    def on_echo(self, listener: EchoListener) -> Callable[[], None]:
+        """Call `listener(message_id, peer)` when a peer sends a message that this node has published.
+
+        Such a message is dropped as a duplicate; but it shows that it has travelled: an honest peer does not
+        send a message to whom it has it from, so it has it from somebody else. For the same reason it means
+        nothing if there is no echo. Echoes are heard on topics that are joined, for as long as the router
+        remembers what was published (`GossipParams.seen_ttl_s`), once for each time a peer sends the message.
+        `message_id` is that of `PublishOutcome`.
+
+        The listener must not block; what it raises is logged. Returns the call that ends it.
+        """
+        if self._closed:
+            raise NodeClosed("relay is closed")
+        return self._echoes.add(listener)
+
     def _require_open(self, topic: str) -> None:
         if self._closed:
             raise NodeClosed("relay is closed")
@@ -347,6 +365,7 @@ class Relay:
         self._peers.close()
         self._waiting.close()
         self._delivery.close()
+        self._echoes.close()
 
     async def _beat(self) -> None:
         """The router's heartbeat."""
