@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-long lint types contract interop bench docs fuzz proto proto-check lock clean
+.PHONY: help demo test test-long lint types contract interop bench bench-long docs fuzz proto proto-check lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -54,6 +54,9 @@ interop: $(READY) $(NODE_READY) ## conversations with the JavaScript implementat
 
 bench: $(READY) $(NODE_READY) ## measure against the JavaScript implementations; writes bench/report.json
 	$(BIN)/python -m bench
+
+bench-long: $(READY) ## pages of an archive of ten million messages: some minutes, 6 GB; writes bench/report-long.json
+	$(BIN)/python -m bench --long
 
 fuzz: $(READY) ## throw random bytes at every decoder for a minute
 	$(BIN)/python -m tests.fuzz

@@ -1,4 +1,4 @@
-"""Run the measurements: `python -m bench [--quick] [--only NAME …]`. Writes bench/report.json."""
+"""Run the measurements: `python -m bench [--quick | --long] [--only NAME …]`. Writes bench/report.json."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Final
 
 import trio
 
-from bench import hashing, heartbeat, memory, relay, streams
+from bench import archive, filter, hashing, heartbeat, lightpush, memory, relay, store, streams
 from bench.report import Row, table, write_report
 from bench.sides import FULL, QUICK, Scale
 from interop.node import what_is_missing
 
 REPORT: Final = Path(__file__).parent / "report.json"
+REPORT_LONG: Final = Path(__file__).parent / "report-long.json"
 
 # The names are fixed, so that runs compare.
 MEASUREMENTS: Final[dict[tuple[str, ...], Callable[[Scale], Awaitable[list[Row]]]]] = {
@@ -27,12 +28,28 @@ MEASUREMENTS: Final[dict[tuple[str, ...], Callable[[Scale], Awaitable[list[Row]]
     ("hash",): hashing.hashes,
     ("connection-memory",): memory.connections,
     ("heartbeat-100", "heartbeat-500", "heartbeat-1000"): heartbeat.heartbeats,
+    ("lightpush",): lightpush.pushes,
+    ("filter-fanout-100", "filter-delay-10-stalled"): filter.fanout,
+    ("filter-memory-distinct", "filter-memory-shared"): filter.subscription_memory,
+    ("filter-match-100000",): filter.matching,
+    ("store-query",): store.queries,
+    ("archive-insert-sqlite",): archive.insert_sqlite,
+    ("archive-insert-postgres",): archive.insert_postgres,
+    archive.page_names(archive.SIZES): archive.pages,
 }
+LONG: Final[dict[tuple[str, ...], Callable[[Scale], Awaitable[list[Row]]]]] = {
+    archive.page_names(archive.LONG_SIZES): archive.pages_long,
+}
+"""Those that take many minutes or much disk, in place of the others."""
 
 
-async def _measure(wanted: set[str], scale: Scale) -> list[Row]:
+async def _measure(
+    measurements: dict[tuple[str, ...], Callable[[Scale], Awaitable[list[Row]]]],
+    wanted: set[str],
+    scale: Scale,
+) -> list[Row]:
     rows: list[Row] = []
-    for names, measure in MEASUREMENTS.items():
+    for names, measure in measurements.items():
         if not wanted.isdisjoint(names):
             print(f"measuring {', '.join(names)}", file=sys.stderr, flush=True)
             rows += await measure(scale)
@@ -41,18 +58,21 @@ async def _measure(wanted: set[str], scale: Scale) -> list[Row]:
 
 def main() -> None:
     """The command."""
-    known = [name for names in MEASUREMENTS for name in names]
+    known = list(dict.fromkeys(name for names in (*MEASUREMENTS, *LONG) for name in names))
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure pywaku against its peers.")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", choices=known, help=f"some of: {', '.join(known)}"
     )
-    parser.add_argument("--quick", action="store_true", help="less than a minute, and less exact")
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument("--quick", action="store_true", help="less than two minutes, and less exact")
+    extent.add_argument("--long", action="store_true", help="an archive of ten million messages instead")
     options = parser.parse_args()
     missing = what_is_missing()
     if missing is not None:
         print(f"measuring ours alone: {missing}", file=sys.stderr)
-    rows = trio.run(_measure, set(options.only or known), QUICK if options.quick else FULL)
-    write_report(REPORT, rows)
+    measurements = LONG if options.long else MEASUREMENTS
+    rows = trio.run(_measure, measurements, set(options.only or known), QUICK if options.quick else FULL)
+    write_report(REPORT_LONG if options.long else REPORT, rows)
     print(table(rows))
 
 

@@ -7,7 +7,7 @@ import sqlite3
 import statistics
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,8 +27,8 @@ _INSERT_SIZE = 1_024
 _PAGE_MESSAGE_SIZE = 200
 _PAGE = 10
 _PAGES_ASKED = 300
-_SIZES = {"10k": 10_000, "100k": 100_000, "1m": 1_000_000}
-_LONG_SIZES = {"10k": 10_000, "10m": 10_000_000}
+SIZES = {"10k": 10_000, "100k": 100_000, "1m": 1_000_000}
+LONG_SIZES = {"10k": 10_000, "10m": 10_000_000}
 _PUBSUB_TOPIC = "/waku/2/rs/42/0"
 _START_NS = 1_700_000_000_000_000_000
 _STEP_NS = 10_000_000
@@ -155,9 +155,14 @@ def _inserts(name: str, ours: list[float], bare: list[float], peer: str) -> Row:
     )
 
 
+def page_names(sizes: Iterable[str]) -> tuple[str, ...]:
+    """The rows of archives of these sizes."""
+    return tuple(f"store-page-{page}-{size}" for size in sizes for page in ("first", "1000th"))
+
+
 async def pages(scale: Scale) -> list[Row]:
     """The first and the 1000th page of a content topic, in archives of growing size; flat within 2×."""
-    sizes = dict(_SIZES)
+    sizes = dict(SIZES)
     if scale.work < 1:
         del sizes["1m"]
     return await _pages(scale, sizes)
@@ -165,7 +170,7 @@ async def pages(scale: Scale) -> list[Row]:
 
 async def pages_long(scale: Scale) -> list[Row]:
     """The same with ten million messages, which takes a while to fill and some 6 GB of disk."""
-    return await _pages(scale, _LONG_SIZES)
+    return await _pages(scale, LONG_SIZES)
 
 
 async def _pages(scale: Scale, sizes: dict[str, int]) -> list[Row]:

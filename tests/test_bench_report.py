@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from bench.__main__ import LONG, MEASUREMENTS
 from bench.report import compare, table, write_report
 
 FIELDS = ["name", "ours", "theirs", "peer", "ratio", "goal", "unit"]
@@ -73,3 +76,33 @@ def test_the_table_says_which_goals_are_met() -> None:
     assert "MISSED" in bad
     assert "met" not in alone
     assert "MISSED" not in alone
+
+
+def test_every_measurement_has_a_name_of_its_own() -> None:
+    for measurements in (MEASUREMENTS, LONG):
+        names = [name for names in measurements for name in names]
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lightpush",
+        "filter-fanout-100",
+        "filter-delay-10-stalled",
+        "filter-memory-distinct",
+        "store-query",
+        "archive-insert-sqlite",
+        "archive-insert-postgres",
+        "store-page-first-1m",
+        "store-page-1000th-1m",
+    ],
+)
+def test_service_protocols_and_archive_are_measured(name: str) -> None:
+    assert any(name in names for names in MEASUREMENTS)
+
+
+def test_ten_million_messages_are_measured_by_a_run_of_their_own() -> None:
+    assert list(LONG) == [
+        ("store-page-first-10k", "store-page-1000th-10k", "store-page-first-10m", "store-page-1000th-10m")
+    ]
