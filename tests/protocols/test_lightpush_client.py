@@ -93,6 +93,10 @@ class Stub:
             await trio.sleep_forever()
         elif self.behaviour == "lose":
             self.world.cut(self.network, self.light)
+        elif self.behaviour == "after-the-end":
+            with trio.fail_after(2):
+                assert await stream.receive() == b""
+            return data
         elif self.behaviour == "answer":
             return data
         return None
@@ -168,6 +172,14 @@ async def test_every_request_has_a_unique_request_id() -> None:
         for _ in range(50):
             await stub.push()
         assert len({found.request_id for found in stub.requests}) == 50
+
+
+@pytest.mark.parametrize("protocol", [PROTOCOL, LEGACY_PROTOCOL])
+async def test_the_request_ends_before_the_answer_comes(protocol: str) -> None:
+    """js-libp2p hangs up on peers that close their half of streams only after it is done with them."""
+    async with open_stub(protocol) as stub:
+        stub.behaviour = "after-the-end"
+        assert (await stub.push()).is_success
 
 
 # Answers

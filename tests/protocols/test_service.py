@@ -316,6 +316,26 @@ async def test_streams_of_one_peer_are_bounded() -> None:
 
 
 @pytest.mark.virtual
+async def test_requests_that_never_arrive_whole_are_bounded_and_keep_nobody_out() -> None:
+    """Of several peers together; the one that takes longest goes, and who finishes is served."""
+    limits = ServiceLimits(per_peer=None, max_unread=6)
+    async with open_bench(limits) as (bench, service), AsyncExitStack() as stack:
+        for count in range(1, 5):
+            other = await stack.enter_async_context(bench.world.host())
+            await other.connect(bench.server.addresses)
+            for _ in range(3):
+                unfinished = await other.open_stream(bench.server.peer_id, PROTOCOL)
+                await unfinished.send(b"\x10half")
+            await trio.sleep(0.5)
+            assert await bench.ask(b"hello") == b"HELLO"
+            assert service.open_streams <= 6, count
+        assert service.counters.given_up == 7  # of twelve: five are left, besides the one just answered
+        assert service.counters.timed_out == 0
+        await trio.sleep(30)
+        assert service.open_streams == 0
+
+
+@pytest.mark.virtual
 async def test_a_closed_service_abandons_what_is_under_way() -> None:
     """The asker hears of it at once."""
     async with open_bench() as (bench, service):

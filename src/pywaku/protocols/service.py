@@ -75,7 +75,9 @@ class ServiceLimits:
     A request has up to `max_request` bytes. Reading it, handling it and sending the answer may each take
     `timeout_s`. While `max_concurrent` requests are being handled, or answers of `max_unsent_bytes` in all (a
     quarter of that for one peer) wait for peers to take them, further requests are refused like those beyond
-    a rate. A peer may have `max_streams_per_peer` requests open at a time.
+    a rate. A peer may have `max_streams_per_peer` requests open at a time. Of all peers, `max_unread` requests
+    may have arrived in part; with one more, the one that takes longest is given up, so that peers which never
+    finish theirs cost no more memory than that, and keep nobody out.
     """
 
     per_peer: RateLimit | None = RateLimit(30, 60.0)
@@ -86,6 +88,7 @@ class ServiceLimits:
     max_unsent_bytes: int = 64 * 1024 * 1024
     max_tracked_peers: int = 4096
     max_streams_per_peer: int = 16
+    max_unread: int = 512
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0:
@@ -96,6 +99,7 @@ class ServiceLimits:
             "max_unsent_bytes",
             "max_tracked_peers",
             "max_streams_per_peer",
+            "max_unread",
         ):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} is at least 1, not {getattr(self, name)}")
@@ -116,6 +120,8 @@ class ServiceCounters:
     failed: int = 0
     """The handler raised something else."""
     timed_out: int = 0
+    given_up: int = 0
+    """Requests that were still arriving when there were too many of these."""
     stream_errors: int = 0
     """The peer went away, or reset its stream, before the answer was sent."""
     bytes_in: int = 0
@@ -159,6 +165,7 @@ class RequestService:
         )
         self._buckets: OrderedDict[PeerId, TokenBucket] = OrderedDict()
         self._serving: set[trio.CancelScope] = set()
+        self._unread: dict[trio.CancelScope, None] = {}  # whose request has not arrived, the oldest first
         self._handling = 0
         self._unsent = 0
         self._unsent_to: dict[PeerId, int] = {}
@@ -211,7 +218,7 @@ class RequestService:
         """One request and its answer; whether there was one. The network closes the stream."""
         counters = self.counters
         try:
-            request = await FrameReader(stream, self.limits.max_request).read()
+            request = await self._read(stream, scope)
         except DecodeError as error:
             counters.undecodable += 1
             logger.debug("no request protocol=%s peer=%s error=%s", self.protocol, stream.peer.short(), error)
@@ -235,6 +242,19 @@ class RequestService:
         counters.answered += 1
         counters.bytes_out += len(response)
         return True
+
+    async def _read(self, stream: Stream, scope: trio.CancelScope) -> bytes | None:
+        unread = self._unread
+        unread[scope] = None
+        if len(unread) > self.limits.max_unread:
+            oldest = next(iter(unread))
+            del unread[oldest]
+            oldest.cancel()
+            self.counters.given_up += 1
+        try:
+            return await FrameReader(stream, self.limits.max_request).read()
+        finally:
+            unread.pop(scope, None)
 
     def _extend(self, scope: trio.CancelScope) -> float:
         """Give the next step its time; returns the current one.

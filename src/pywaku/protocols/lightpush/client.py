@@ -88,6 +88,7 @@ class LightpushClient:
                     f"a request has at most {self._max_request} bytes, not {len(request)}",
                 )
             await write_frame(stream, request)
+            await stream.close_write()  # now rather than after the answer: see `network.frames.request`
             return await _answer(stream, request_id, legacy=legacy)
 
     def _spoken(self, peer: PeerId) -> Sequence[str] | str:
