@@ -80,3 +80,15 @@ class CursorNotFound(ArchiveError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason="cursor")
+
+
+class RecordError(WakuError):
+    """The records of messages could not be kept or read; says where they are kept, and why.
+
+    `reason` is a word for counters, such as disk-full, locked, read-only, corrupt or in-use; docs/records.md
+    explains each.
+    """
+
+    def __init__(self, message: str, *, reason: str = "other") -> None:
+        super().__init__(message)
+        self.reason = reason
