@@ -260,7 +260,7 @@ class Recorder:
         told: list[Changed] = []
         # What is stored is told: no cancellation may come in between.
         with trio.CancelScope(shield=True):
-            told = await self._store.apply(changes)
+            told += await self._store.apply(changes)
         return told
 
     async def _salvage(self, batch: list[Change]) -> list[Changed] | None:
