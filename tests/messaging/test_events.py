@@ -1,4 +1,4 @@
-"""Events: what follows a change of a record, and who hears of it in which order (MESSAGING-API, Event Source)."""
+"""Events: what follows a change of a record, and who hears of it in which order (Event Source)."""
 
 from __future__ import annotations
 
