@@ -64,6 +64,23 @@ async def test_partitions_that_are_too_old_are_dropped_whole(postgres_url: str) 
         assert (await opened.stats()).messages == 100
 
 
+async def test_tables_that_an_operator_attaches_are_left_alone(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    """Such as a default partition."""
+    async with _opened(postgres_url) as opened:
+        await opened.insert([stored(1)])
+        before = await _partitions(opened)
+        postgres_server.execute(
+            "CREATE TABLE waku_archive_messages_default PARTITION OF waku_archive_messages DEFAULT",
+            postgres_url,
+        )
+        assert await _partitions(opened) == before
+        await opened.insert([stored(2, timestamp_ns=START_NS + 1000)])
+        assert await opened.retain(RetentionPolicy(max_messages=1), START_NS) == 1
+        assert (await opened.stats()).messages == 1
+
+
 async def test_too_many_partitions_are_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MAX_PARTITIONS", 3)
     async with _opened(postgres_url) as opened:

@@ -59,6 +59,10 @@ def test_limits_below_one_are_refused() -> None:
             RetentionPolicy(**limits)
 
 
+def _fail(policy: RetentionPolicy, now_ns: int) -> int:
+    raise ZeroDivisionError(f"{policy} {now_ns}")
+
+
 @pytest.mark.virtual
 async def test_the_policy_is_applied_at_intervals_and_outlives_errors() -> None:
     archive = MemoryArchive()
@@ -73,6 +77,12 @@ async def test_the_policy_is_applied_at_intervals_and_outlives_errors() -> None:
         await trio.sleep(60)
         assert len(archive.kept) == 10
         archive.failure = None
+        await trio.sleep(60)
+        assert len(archive.kept) == 4
+        archive.insert_now(series(10))
+        archive.retain_now = _fail
+        await trio.sleep(60)
+        del archive.retain_now
         await trio.sleep(60)
         assert len(archive.kept) == 4
         nursery.cancel_scope.cancel()

@@ -183,3 +183,17 @@ async def test_who_is_told_of_batches_hears_of_those_that_were_written() -> None
             writer.offer(PUBSUB_TOPIC, _message(number))
         await writer.flush()
     assert told == [3]
+
+
+async def test_a_listener_that_fails_does_not_end_the_writer() -> None:
+    archive = _Recorder()
+
+    def fail(batch: list[StoredMessage]) -> None:
+        raise RuntimeError(f"{len(batch)} are too many")
+
+    async with open_archive_writer(archive, clock=_clock, on_written=fail) as writer:
+        for number in range(3):
+            writer.offer(PUBSUB_TOPIC, _message(number))
+            await writer.flush()
+    assert (writer.counters.written, writer.counters.batches) == (3, 3)
+    assert writer.counters.failures == {}

@@ -257,6 +257,26 @@ def test_no_more_is_restored_than_there_is_room_for() -> None:
     assert len(book) == 5
 
 
+def test_who_finds_no_place_when_restored_is_struck_out_of_what_was_saved() -> None:
+    book = book_of(BookLimits(max_peers=5, max_exchanged=2))
+    saved = [entry_of(n, Origin.DNS) for n in range(8)]
+    book.restore(saved)
+    assert book.take_changed() == {entry.peer for entry in saved} - {entry.peer for entry in book}
+    assert len(book) == 5
+
+
+def test_what_could_not_be_saved_is_put_back_within_bounds() -> None:
+    book = book_of(BookLimits(max_peers=5, max_exchanged=2))
+    for number in range(20):
+        book.learn(candidate_of(number), 0)
+        book.forget(peer_of(number))
+    book.learn(candidate_of("stays"), 0)
+    book.put_back_changed(book.take_changed())
+    changed = book.take_changed()
+    assert peer_of("stays") in changed
+    assert len(changed) == 1 + 5
+
+
 ACTIONS = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 30), st.sampled_from(list(Origin))), min_size=1, max_size=120
 )

@@ -238,6 +238,27 @@ async def test_the_book_outlives_the_node(tmp_path: Path) -> None:
             assert await manager.fact("other") is None
 
 
+async def test_what_could_not_be_saved_is_saved_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    path = tmp_path / "peers"
+    async with SimulatedWorld(1) as world, world.host("a") as a:
+        async with open_manager(a, path=path) as manager:
+            manager.learn([candidate_of("x"), candidate_of("gone")])
+            await manager.save()
+            with monkeypatch.context() as patched:
+                patched.setattr("pywaku.peers.persistence.PeerStore.save", fail)
+                manager.learn([candidate_of("y")])
+                manager.book.forget(peer_of("gone"))
+                await manager.save()
+            assert manager.counters.failed_saves == 1
+        async with open_manager(a, path=path) as manager:
+            assert {entry.peer for entry in manager.book} == {peer_of("x"), peer_of("y")}
+
+
 async def test_changes_are_saved_every_now_and_then(tmp_path: Path) -> None:
     options = PeersOptions(transports=MEMORY, save_every_s=0.01, metadata_every_s=0.01)
     async with (

@@ -284,6 +284,25 @@ async def test_a_closed_pool_does_nothing_more() -> None:
 
 
 @pytest.mark.virtual
+async def test_what_is_reported_to_a_closed_pool_changes_nothing() -> None:
+    """Requests that were under way end after the pool."""
+    async with open_scene(3) as scene:
+        scene.learn(*scene.nodes)
+        pool = scene.pools.open(NEED)
+        events = heard_by(pool)
+        used = await pool.wait_for(2)
+        scene.pools.close(pool)
+        await trio.sleep(1)
+        count = len(events)
+        for peer in used:
+            pool.report(peer, TIMED_OUT)
+        pool.went_offline()
+        pool.came_online()
+        await trio.sleep(1)
+        assert len(events) == count
+
+
+@pytest.mark.virtual
 async def test_a_listener_that_fails_disturbs_nobody() -> None:
     async with open_scene(3) as scene:
         scene.learn(*scene.nodes)

@@ -103,6 +103,17 @@ async def test_one_query_asks_for_no_more_than_an_archive_takes() -> None:
 
 
 @pytest.mark.virtual
+async def test_a_lookup_larger_than_an_archive_takes_holds_nobody_up() -> None:
+    """It goes by itself, whatever the archive makes of it."""
+    archive = SlowArchive()
+    hashes = tuple([number.to_bytes(32) for number in range(1001)])
+    async with open_turns(archive) as turns, trio.open_nursery() as nursery:
+        nursery.start_soon(turns.query, ArchiveQuery(hashes=hashes, include_data=False))
+        nursery.start_soon(turns.query, lookup(1))
+    assert sorted(len(query.hashes) for query in archive.asked) == [1, 1001]
+
+
+@pytest.mark.virtual
 async def test_other_queries_have_their_own_turn() -> None:
     """With data, by content, or from a cursor."""
     archive = SlowArchive()

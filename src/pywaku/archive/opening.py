@@ -65,6 +65,8 @@ async def keep_within(
                 _log.info("archive retention name=%s removed=%d", archive.name, removed)
         except ArchiveError as error:
             _log.warning("archive retention failed: %s", error)
+        except Exception:  # a bug here is not to end the node
+            _log.exception("archive retention failed name=%s", archive.name)
         await trio.sleep(interval_s)
 
 

@@ -173,14 +173,20 @@ class ArchiveWriter:
             else:
                 counters.batches += 1
                 counters.written += len(batch)
-                if self._on_written is not None:
-                    self._on_written(batch)
+                self._tell(batch)
                 return True
             if attempt < options.attempts:
                 await trio.sleep(delay)
                 delay = min(2 * delay, options.max_delay_s)
         counters.dropped_failed += len(batch)
         return True
+
+    def _tell(self, batch: list[StoredMessage]) -> None:
+        if self._on_written is not None:
+            try:
+                self._on_written(batch)
+            except Exception:  # the batch is written, whatever the listener makes of it
+                _log.exception("a listener of the archive writer failed archive=%s", self._archive.name)
 
 
 def _wall_clock() -> int:

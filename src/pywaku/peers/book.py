@@ -7,7 +7,7 @@ up to date, its node record and its addresses.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pywaku.errors import InvalidInput
@@ -78,14 +78,28 @@ class PeerBook:
         changed, self._changed = frozenset(self._changed), set()
         return changed
 
+    def put_back_changed(self, peers: Collection[PeerId]) -> None:
+        """These were taken by `take_changed` but could not be saved: they are to be saved next time.
+
+        While a disk fails, peers come and go: of those that went no more are noted than there may be in the
+        book. The others come back with the next start.
+        """
+        there = self._entries.keys()
+        gone = [peer for peer in peers if peer not in there]
+        self._changed.update(peer for peer in peers if peer in there)
+        self._changed.update(gone[: self.limits.max_peers])
+
     # What becomes known
 
     def restore(self, entries: Iterable[PeerEntry]) -> None:
-        """Take in what was saved. Nobody is connected yet."""
+        """Take in what was saved. Nobody is connected yet. Who finds no place is struck out."""
         for entry in entries:
-            if entry.peer not in self._entries and self._make_room(entry):
-                self._put(replace(entry, connected=False))
-        self._changed.clear()
+            if entry.peer not in self._entries:
+                if self._make_room(entry):
+                    self._put(replace(entry, connected=False))
+                else:
+                    self._changed.add(entry.peer)
+        self._changed -= self._entries.keys()
 
     def learn(self, candidate: Candidate, now: float) -> bool:
         """A discovery, or the configuration, names a peer; whether it is known from now on."""

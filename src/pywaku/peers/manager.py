@@ -340,12 +340,17 @@ class PeerManager:
             return
         entries = [entry for peer in changed if (entry := self.book.get(peer)) is not None]
         gone = [peer for peer in changed if peer not in self.book]
+        saved = False
         try:
             await trio.to_thread.run_sync(store.save, entries, gone, limiter=self._disk)
+            saved = True
             self.counters.saves += 1
         except sqlite3.Error as error:
             self.counters.failed_saves += 1
             logger.warning("peer book not saved: error=%s", error)
+        finally:
+            if not saved:  # failed, or cancelled while it waited for its turn
+                self.book.put_back_changed(changed)
 
     async def fact(self, name: str) -> bytes | None:
         """What was noted under a name in an earlier run."""

@@ -134,6 +134,7 @@ class NodePool:
         self._changed = trio.Event()
         self._grown = trio.Event()
         self._scope = trio.CancelScope()
+        self._closed = False
         self._unwatch = manager.watch(self._wake)
 
     @property
@@ -190,6 +191,7 @@ class NodePool:
 
     def close(self) -> None:
         """End; `Pools.close` does this."""
+        self._closed = True
         self._unwatch()
         self._scope.cancel()
 
@@ -265,7 +267,7 @@ class NodePool:
     def _grant(self) -> None:
         """Do what the pool wishes."""
         tasks = self._tasks
-        if tasks is None:
+        if tasks is None or self._closed:
             return  # `_run` will, when it begins
         for wish in self._pool.take_wishes():
             match wish:

@@ -75,9 +75,9 @@ class ServiceLimits:
     A request has up to `max_request` bytes. Reading it, handling it and sending the answer may each take
     `timeout_s`. While `max_concurrent` requests are being handled, or answers of `max_unsent_bytes` in all (a
     quarter of that for one peer) wait for peers to take them, further requests are refused like those beyond
-    a rate. A peer may have `max_streams_per_peer` requests open at a time. Of all peers, `max_unread` requests
-    may have arrived in part; with one more, the one that takes longest is given up, so that peers which never
-    finish theirs cost no more memory than that, and keep nobody out.
+    a rate. A peer may have `max_streams_per_peer` requests open at a time. Of all peers, `max_unread`
+    requests may have arrived in part; with one more, the one that takes longest is given up, so that peers
+    which never finish theirs cost no more memory than that, and keep nobody out.
     """
 
     per_peer: RateLimit | None = RateLimit(30, 60.0)

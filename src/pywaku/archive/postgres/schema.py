@@ -7,6 +7,7 @@ Topics are kept as bytes: PostgreSQL's texts cannot hold every string that is a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -24,6 +25,7 @@ MAX_PARTITIONS: Final = 10_000
 # Whoever changes tables holds this lock for as long as its transaction lasts.
 _LOCK: Final = b"SELECT pg_advisory_xact_lock(hashtext('waku_archive'))"
 _PREFIX: Final = "waku_archive_messages_"
+_PARTITION: Final = re.compile(rf"{_PREFIX}([mp])(\d+)", re.ASCII)
 
 _TABLES: Final = (
     b"""CREATE TABLE waku_archive_pubsub_topics (
@@ -115,15 +117,17 @@ def partition_table(number: int) -> sql.Identifier:
 
 
 def list_partitions(connection: Connection) -> list[int]:
-    """The numbers of the partitions there are, oldest first."""
+    """The numbers of the partitions there are, oldest first; not those that an operator has attached."""
     rows = connection.execute(
         "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
         "WHERE inhparent = 'waku_archive_messages'::regclass"
     ).fetchall()
     numbers: list[int] = []
     for (name,) in rows:
-        sign, digits = name.removeprefix(_PREFIX)[:1], name.removeprefix(_PREFIX)[1:]
-        numbers.append(-int(digits) if sign == "m" else int(digits))
+        found = _PARTITION.fullmatch(name)
+        if found is not None:
+            sign, digits = found.groups()
+            numbers.append(-int(digits) if sign == "m" else int(digits))
     return sorted(numbers)
 
 

@@ -42,7 +42,8 @@ class QueryTurns:
 
     async def query(self, query: ArchiveQuery) -> ArchivePage:
         """The page; raises what the archive raises."""
-        if not query.hashes or query.include_data or query.cursor is not None:
+        alone = query.include_data or query.cursor is not None or len(query.hashes) > MAX_LIMIT
+        if alone or not query.hashes:
             async with self._turn:
                 return await self._archive.query(query)
         lookup = _Lookup(query, trio.lowlevel.current_task())
