@@ -44,21 +44,36 @@ def encode_segment(segment: Segment) -> bytes:
 def decode_segment(data: bytes) -> Segment:
     """The segment in `data`, which has passed all checks of the specification (Validation)."""
     found = parse(segments_pb2.SegmentMessageProto, data)
-    if len(found.entire_message_hash) != HASH_SIZE:
-        raise DecodeError(
-            f"the hash in a segment has {HASH_SIZE} bytes, not {len(found.entire_message_hash)}"
-        )
-    data_count, parity_count = found.data_segment_count, found.parity_segment_count
-    if data_count < 1:
-        raise DecodeError("a segment says that there are no data segments")
-    if data_count + parity_count >= MAX_TOTAL_SEGMENTS:
-        raise DecodeError(f"{data_count + parity_count} segments are not fewer than {MAX_TOTAL_SEGMENTS}")
     if found.is_parity:
-        index, count, other = found.parity_segment_index, parity_count, found.data_segment_index
+        index, other = found.parity_segment_index, found.data_segment_index
     else:
-        index, count, other = found.data_segment_index, data_count, found.parity_segment_index
-    if index >= count:
-        raise DecodeError(f"a segment is number {index} of {count}, counted from 0")
+        index, other = found.data_segment_index, found.parity_segment_index
+    segment = Segment(
+        found.entire_message_hash,
+        index,
+        found.data_segment_count,
+        found.payload,
+        found.parity_segment_count,
+        found.is_parity,
+    )
+    objection = objection_to(segment)
+    if objection is not None:
+        raise DecodeError(objection)
     if other:
         raise DecodeError("a segment is numbered both as data and as parity")
-    return Segment(found.entire_message_hash, index, data_count, found.payload, parity_count, found.is_parity)
+    return segment
+
+
+def objection_to(segment: Segment) -> str | None:
+    """What is wrong with a segment by the specification (Validation); None if nothing is."""
+    if len(segment.entire_message_hash) != HASH_SIZE:
+        return f"the hash in a segment has {HASH_SIZE} bytes, not {len(segment.entire_message_hash)}"
+    data_count, parity_count = segment.data_segment_count, segment.parity_segment_count
+    if data_count < 1:
+        return "a segment says that there are no data segments"
+    if data_count + parity_count >= MAX_TOTAL_SEGMENTS:
+        return f"{data_count + parity_count} segments are not fewer than {MAX_TOTAL_SEGMENTS}"
+    count = parity_count if segment.is_parity else data_count
+    if not 0 <= segment.index < count:
+        return f"a segment is number {segment.index} of {count}, counted from 0"
+    return None
