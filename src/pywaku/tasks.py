@@ -1,11 +1,14 @@
-"""A nursery for what lives as long as a `with` block."""
+"""A nursery for what lives as long as a `with` block, and tasks in it that end nothing but themselves."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
+
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -29,3 +32,16 @@ async def open_service_nursery() -> AsyncGenerator[trio.Nursery]:
         single = errors[0]
     if single is not None:
         raise single  # out here it does not get the group as its context
+
+
+async def run_guarded(function: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    """Run `function`; what it raises is logged and goes no further.
+
+    For a task about one peer: one that fails in a way that nobody thought of must not end the nursery that it
+    shares with the others, and with it the node.
+    """
+    try:
+        await function(*arguments)
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        logger.exception("task failed: task=%s error=%s", name, type(error).__name__)

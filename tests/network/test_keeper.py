@@ -252,3 +252,30 @@ async def test_what_cannot_be_kept_is_refused() -> None:
         with pytest.raises(LimitExceeded):
             keeper.keep(peer_at(MAX_PEERS))
         assert len(keeper.peers) == MAX_PEERS
+
+
+@pytest.mark.virtual
+async def test_a_dial_that_fails_as_nobody_thought_of_is_tried_again_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        SimulatedWorld(1) as world,
+        world.host() as one,
+        world.host() as two,
+        world.host() as three,
+        open_keeper(one) as keeper,
+    ):
+
+        async def fail(addresses: object, *, timeout: float) -> PeerId:
+            await trio.lowlevel.checkpoint()
+            raise RuntimeError("a fault")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(one, "connect", fail)
+            keeper.keep(two.addresses)
+            await trio.sleep(5)
+            assert keeper.failed_dials >= 2
+        keeper.keep(three.addresses)
+        await trio.sleep(60)
+        assert one.peers.keys() == {two.peer_id, three.peer_id}
+    assert "dial failed: peer=" in caplog.text

@@ -8,15 +8,18 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from pywaku.errors import StreamReset
+from pywaku.errors import NetworkError, StreamReset
 from pywaku.keys import PrivateKey
 from pywaku.network.libp2p.connection import Connection
+from pywaku.network.libp2p.host import open_network
 from pywaku.network.libp2p.limits import HostLimits
 from pywaku.network.libp2p.mplex import Mplex
+from pywaku.network.libp2p.muxer import Event
 from pywaku.network.libp2p.noise import NoiseTransport
-from pywaku.network.libp2p.upgrade import Upgraded
+from pywaku.network.libp2p.upgrade import _MUXERS, Upgraded
 from pywaku.network.port import Direction
 from pywaku.wire.multiaddr import Multiaddr
+from tests.support.networks import eventually
 
 
 class SlowPipe:
@@ -117,3 +120,33 @@ async def test_a_cipher_that_is_used_up_ends_the_connection_and_nothing_else() -
         await stream.send(b"one too many")
         await connection.ended.wait()
         assert "noise messages" in connection.reason
+
+
+class BrokenMuxer(Mplex):
+    """One that has a fault."""
+
+    def receive(self, data: bytes) -> list[Event]:
+        raise RuntimeError("a fault")
+
+
+async def test_a_fault_of_our_own_costs_the_connection_and_not_the_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    listen = [Multiaddr.parse("/ip4/127.0.0.1/tcp/0")]
+    async with open_network(listen=listen) as one, open_network(listen=listen) as two:
+        with monkeypatch.context() as patched:
+            patched.setitem(_MUXERS, Mplex.protocol, BrokenMuxer)
+            async with (
+                open_network(listen=listen, muxers=[Mplex.protocol]) as broken,
+                open_network(listen=listen) as dialled_by_it,
+            ):
+                with pytest.raises(NetworkError):
+                    # The fault shows on the first byte of the peer, in the dialler's own task.
+                    await broken.connect(one.addresses)
+                    await broken.open_stream(one.peer_id, ["/none/1", "/none/2"])
+                await dialled_by_it.connect(broken.addresses)
+                await eventually(lambda: not dialled_by_it.peers and not broken.peers)
+                assert await two.connect(broken.addresses) == broken.peer_id  # it goes on accepting
+        assert await two.connect(one.addresses) == one.peer_id
+    assert "connection failed: peer=" in caplog.text
+    assert "a fault" in caplog.text

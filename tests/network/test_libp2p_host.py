@@ -492,3 +492,22 @@ async def test_closing_takes_leave_of_the_peers() -> None:
         await gone.wait()
         assert not network.peers
     assert len(reasons) == 1
+
+
+async def test_a_refused_dial_says_so() -> None:
+    async with open_network(listen=[TCP]) as one:
+        (address,) = one.addresses
+    async with open_network() as two:
+        with pytest.raises(DialError, match="Connection refused"):
+            await two.connect(address)
+
+
+async def test_a_task_of_the_host_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(reason: str) -> None:
+        raise RuntimeError(reason)
+
+    async with open_network(listen=[TCP]) as one, open_network() as two:
+        one.start_task(fail, "a fault")
+        assert await two.connect(one.addresses) == one.peer_id
+    assert "task failed: task=" in caplog.text
+    assert "a fault" in caplog.text

@@ -397,6 +397,28 @@ async def test_a_validator_that_is_removed_while_another_one_waits_skips_none() 
 
 
 @pytest.mark.virtual
+async def test_to_remove_a_validator_twice_leaves_the_one_that_was_added_again() -> None:
+    asked: list[str] = []
+
+    def validator(_topic: str, _message: WakuMessage, _peer: PeerId) -> Verdict:
+        asked.append("asked")
+        return Verdict.ACCEPT
+
+    async with open_world() as world:
+        for topic in (None, TOPIC):
+            asked.clear()
+            end = world.relay.add_validator(validator, topic)
+            end_too = world.relay.add_validator(validator, topic)
+            end()
+            end()
+            await world.arrive(message(f"one {topic}"))
+            assert asked == ["asked"]
+            end_too()
+            await world.arrive(message(f"two {topic}"))
+            assert asked == ["asked"]
+
+
+@pytest.mark.virtual
 async def test_a_validator_that_returns_something_else_ignores_the_message() -> None:
     async with open_world() as world:
         world.relay.add_validator(lambda _topic, _message, _peer: True)  # pyright: ignore[reportArgumentType]

@@ -147,7 +147,7 @@ class Keeper:
         while self._connected(kept) is not connected:
             await kept.changed.wait()
 
-    async def _dial(self, kept: _Kept) -> WakuError | None:
+    async def _dial(self, kept: _Kept) -> Exception | None:
         """Dial once; returns why there is no connection, if there is none."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._hold_slot)
@@ -155,6 +155,10 @@ class Keeper:
             try:
                 await self._network.connect(kept.addresses, timeout=self._dial_timeout)
             except WakuError as error:
+                self.failed_dials += 1
+                return error
+            except Exception as error:  # a fault of our own: the other peers are kept all the same
+                logger.exception("dial failed: peer=%s error=%s", kept.peer.short(), type(error).__name__)
                 self.failed_dials += 1
                 return error
             finally:

@@ -14,7 +14,7 @@ import trio
 from pywaku.errors import NetworkError, NodeClosed, ProtocolNotSupported
 from pywaku.ids import PeerId
 from pywaku.network.port import Network, PeerConnected, PeerEvent, PeerIdentified, Stream
-from pywaku.tasks import open_service_nursery
+from pywaku.tasks import open_service_nursery, run_guarded
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Liveness:
             info = self._network.peers.get(peer)
             if info is not None and info.identified:
                 watch.told(info.protocols)
-            self._nursery.start_soon(self._watch, peer, watch)
+            self._nursery.start_soon(run_guarded, self._watch, peer, watch)
 
     def peer_event(self, event: PeerEvent) -> None:
         """Hear of a peer from the network."""
@@ -176,7 +176,7 @@ class Liveness:
         reason = f"no answer to a ping within {self._timeout:g} s"
         logger.debug("peer is dead: peer=%s reason=%s", peer.short(), reason)
         # In a task of its own, because the disconnection ends the one that pinged.
-        self._nursery.start_soon(partial(self._network.disconnect, peer, reason=reason))
+        self._nursery.start_soon(run_guarded, partial(self._network.disconnect, peer, reason=reason))
 
 
 class _Watch:

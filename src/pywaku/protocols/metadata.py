@@ -16,7 +16,7 @@ from pywaku.errors import DecodeError, InvalidInput, NetworkError, NodeClosed, S
 from pywaku.ids import PeerId
 from pywaku.network.frames import FrameReader, request, write_frame
 from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, PeerIdentified, Stream
-from pywaku.tasks import open_service_nursery
+from pywaku.tasks import open_service_nursery, run_guarded
 from pywaku.wire import metadata as wire
 
 logger = logging.getLogger(__name__)
@@ -166,12 +166,12 @@ class Metadata:
     def _connected(self, peer: PeerId) -> None:
         self._connected_at[peer] = trio.current_time()
         if self._options.require:
-            self._nursery.start_soon(self._expect, peer, self._connected_at[peer])
+            self._nursery.start_soon(run_guarded, self._expect, peer, self._connected_at[peer])
 
     def _identified(self, peer: PeerId, protocols: frozenset[str]) -> None:
         if PROTOCOL in protocols and peer not in self._handled:
             self._handled.add(peer)
-            self._nursery.start_soon(self._ask, peer)
+            self._nursery.start_soon(run_guarded, self._ask, peer)
 
     async def _expect(self, peer: PeerId, since: float) -> None:
         """A peer that could not be asked, and has not told by itself, is let go when the time is up."""
@@ -186,7 +186,7 @@ class Metadata:
             for peer in [peer for peer in self._handled if self.of(peer) is None]:
                 info = self._network.peers.get(peer)
                 if info is not None and PROTOCOL in info.protocols:
-                    self._nursery.start_soon(self._ask, peer)
+                    self._nursery.start_soon(run_guarded, self._ask, peer)
 
     # Ask
 
@@ -211,7 +211,7 @@ class Metadata:
                 answer = wire.decode_metadata(await ask())
         except (NetworkError, DecodeError, NodeClosed) as error:
             self.counters.failed += 1
-            logger.debug("metadata not had peer=%s error=%r", peer.short(), error)
+            logger.debug("metadata not had: peer=%s error=%r", peer.short(), error)
             if options.require and peer in self._network.peers:
                 await self._part(peer, "the peer does not answer metadata requests")
             return
@@ -233,7 +233,7 @@ class Metadata:
     async def _part(self, peer: PeerId, reason: str) -> None:
         if not self._closed:
             self.counters.disconnected += 1
-            logger.info("disconnecting peer=%s reason=%s", peer.short(), reason)
+            logger.info("disconnecting: peer=%s reason=%s", peer.short(), reason)
             await self._network.disconnect(peer, reason=reason)
 
     # Answer
@@ -253,10 +253,10 @@ class Metadata:
             except DecodeError as error:
                 self.counters.invalid += 1
                 stream.reset()
-                logger.debug("metadata request refused peer=%s error=%s", stream.peer.short(), error)
+                logger.debug("metadata request refused: peer=%s error=%s", stream.peer.short(), error)
                 return
             except NetworkError as error:
-                logger.debug("metadata request failed peer=%s error=%s", stream.peer.short(), error)
+                logger.debug("metadata request failed: peer=%s error=%s", stream.peer.short(), error)
                 return
             finally:
                 self._serving.discard(scope)
@@ -267,4 +267,4 @@ class Metadata:
             if stream.peer in self._network.peers:  # it may have asked and gone
                 self._handled.add(stream.peer)
             # A task of our own: parting from the peer ends this one.
-            self._nursery.start_soon(self._learn, stream.peer, told)
+            self._nursery.start_soon(run_guarded, self._learn, stream.peer, told)

@@ -83,6 +83,9 @@ class Connection:
                     nursery.cancel_scope.deadline = trio.current_time() + self._limits.close_timeout_s
                     await self._flushed()
                     nursery.cancel_scope.cancel()
+        except Exception as error:  # a fault of our own costs this connection, not the node
+            logger.exception("connection failed: peer=%s error=%s", self.peer.short(), type(error).__name__)
+            self._set_reason("internal error")
         finally:
             self._finish(self.reason or "closed")
             with trio.CancelScope(shield=True):

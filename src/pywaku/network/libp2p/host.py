@@ -44,7 +44,7 @@ from pywaku.network.port import (
     PeerListener,
     StreamHandler,
 )
-from pywaku.tasks import open_service_nursery
+from pywaku.tasks import open_service_nursery, run_guarded
 from pywaku.wire.multiaddr import Multiaddr
 
 logger = logging.getLogger(__name__)
@@ -179,8 +179,8 @@ class Libp2pNetwork:
         return unwatch
 
     def start_task(self, function: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Run a task of the host's own, for as long as the host; it must not raise."""
-        self._nursery.start_soon(function, *arguments)
+        """Run a task of the host's own, for as long as the host; what it raises is logged."""
+        self._nursery.start_soon(run_guarded, function, *arguments)
 
     def identified(
         self,

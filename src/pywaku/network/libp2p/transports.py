@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import trio
 
@@ -193,9 +193,14 @@ def _local_hosts(protocol: str) -> list[str]:
 
 
 def _os_reason(error: OSError) -> str:
+    """What the system says, in its words; of several addresses of a name each reason once."""
     cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):
+        failures = cast("tuple[object, ...]", cause.exceptions)
+        found = [failure for failure in failures if isinstance(failure, OSError)]
+        return "; ".join(dict.fromkeys(map(_os_reason, found))) or str(error)
     if isinstance(cause, OSError):
         error = cause
     if error.errno == errno.EADDRINUSE:
         return "the address is in use"
-    return str(error) or type(error).__name__
+    return error.strerror or str(error) or type(error).__name__

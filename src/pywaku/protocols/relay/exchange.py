@@ -55,7 +55,7 @@ class PeerExchange:
         try:
             addresses = options.read_peer_record(peer, wish.signed_record)[:_MOST_ADDRESSES]
         except DecodeError as error:
-            logger.debug("peer record refused peer=%s error=%s", peer.short(), error)
+            logger.debug("peer record refused: peer=%s error=%s", peer.short(), error)
             addresses = ()
         if not addresses or len(self._queue) >= options.peer_exchange_queue:
             self._counters.exchange_dropped += 1
@@ -77,8 +77,8 @@ class PeerExchange:
                 try:
                     await self._network.connect(addresses)
                 except NetworkError as error:
-                    logger.debug("recommended peer not reached peer=%s error=%s", peer.short(), error)
+                    logger.debug("recommended peer not reached: peer=%s error=%s", peer.short(), error)
                 except Exception as error:
-                    logger.exception("dial failed peer=%s error=%s", peer.short(), type(error).__name__)
+                    logger.exception("dial failed: peer=%s error=%s", peer.short(), type(error).__name__)
         finally:
             self._running -= 1

@@ -112,7 +112,7 @@ class PeerLink:
         except ProtocolNotSupported:
             return LinkEnd.UNSUPPORTED
         except NetworkError as error:
-            logger.debug("relay stream failed peer=%s error=%s", self.peer.short(), error)
+            logger.debug("relay stream failed: peer=%s error=%s", self.peer.short(), error)
             return None
         return LinkEnd.FINISHED
 

@@ -149,7 +149,7 @@ class RelayPeers:
                 self._router.add_peer(peer, trio.current_time(), outbound=outbound, address=_ip(info))
                 self._nursery.start_soon(self._run, link)
                 self.flush()
-                logger.debug("relay peer joined peer=%s", peer.short())
+                logger.debug("relay peer joined: peer=%s", peer.short())
         return link
 
     def _forget(self, peer: PeerId) -> None:
@@ -162,13 +162,13 @@ class RelayPeers:
                 self.flush()
             if not self._links:
                 self._idle.set()
-            logger.debug("relay peer left peer=%s", peer.short())
+            logger.debug("relay peer left: peer=%s", peer.short())
 
     async def _run(self, link: PeerLink) -> None:
         try:
             end = await link.run()
         except Exception as error:
-            logger.exception("relay peer failed peer=%s error=%s", link.peer.short(), type(error).__name__)
+            logger.exception("relay peer failed: peer=%s error=%s", link.peer.short(), type(error).__name__)
             end = LinkEnd.GIVEN_UP
         if self._links.get(link.peer) is link and not link.leaving:
             if end is LinkEnd.GIVEN_UP and not self._closing:
@@ -263,9 +263,9 @@ class RelayPeers:
             self._router.penalize(peer, trio.current_time())
             self.flush()
             stream.reset()
-            logger.debug("relay RPC refused peer=%s error=%s", peer.short(), error)
+            logger.debug("relay RPC refused: peer=%s error=%s", peer.short(), error)
         except NetworkError as error:
-            logger.debug("relay stream ended peer=%s error=%s", peer.short(), error)
+            logger.debug("relay stream ended: peer=%s error=%s", peer.short(), error)
         finally:
             del self._readers[scope]
             link = self._links.get(peer)

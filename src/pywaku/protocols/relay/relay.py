@@ -277,7 +277,7 @@ class Relay:
         if self._delivery.add(topic, sink):
             self._router.join(topic, trio.current_time())
             self._peers.flush()
-            logger.info("topic joined topic=%s", topic)
+            logger.info("topic joined: topic=%s", topic)
 
     def _leave_with(self, subscription: Subscription) -> None:
         self._leave(subscription.pubsub_topic, subscription.offer)
@@ -286,7 +286,7 @@ class Relay:
         if self._delivery.remove(topic, sink) and not self._closed:
             self._router.leave(topic, trio.current_time())
             self._peers.flush()
-            logger.info("topic left topic=%s", topic)
+            logger.info("topic left: topic=%s", topic)
 
     # Validate
 
@@ -297,8 +297,8 @@ class Relay:
         topics, then those of the topic; the first outcome other than ACCEPT decides. One that raises, or
         takes longer than `RelayOptions.validator_timeout_s`, makes the message ignored.
         """
-        self._validation.add(validator, topic)
-        return lambda: self._validation.remove(validator, topic)
+        entry = self._validation.add(validator, topic)
+        return lambda: self._validation.remove(entry, topic)
 
     def _judge(self, candidate: Candidate, now: float) -> None:
         """Decide about a message that has arrived, or see to it that this happens."""
@@ -343,7 +343,7 @@ class Relay:
         else:
             counters.ignored += 1
         counters.refusals[refusal.reason] = counters.refusals.get(refusal.reason, 0) + 1
-        logger.debug("message refused reason=%s peer=%s", refusal.reason, candidate.peer.short())
+        logger.debug("message refused: reason=%s peer=%s", refusal.reason, candidate.peer.short())
 
     # Live
 
@@ -381,7 +381,7 @@ class Relay:
                 for wish in self._router.take_wishes():
                     self._exchange.consider(wish, now)
             except Exception as error:
-                logger.exception("heartbeat failed error=%s", type(error).__name__)
+                logger.exception("heartbeat failed: error=%s", type(error).__name__)
 
 
 def _require_topic(topic: str) -> None:

@@ -88,20 +88,21 @@ class Validation:
         self._has_rules = self._window_ns is not None or bandwidth is not None
         self._counters = counters
 
-    def add(self, validator: Validator, topic: str | None = None) -> None:
+    def add(self, validator: Validator, topic: str | None = None) -> Entry:
         """Ask `validator` about messages on `topic`, or on all topics; general ones are asked first."""
         entry = Entry(validator, Failures())
         if topic is None:
             self._general = (*self._general, entry)
         else:
             self._by_topic[topic] = (*self._by_topic.get(topic, ()), entry)
+        return entry
 
-    def remove(self, validator: Validator, topic: str | None = None) -> None:
-        """Ask `validator` no longer; nothing happens if it was not added."""
+    def remove(self, entry: Entry, topic: str | None = None) -> None:
+        """Ask a validator no longer; nothing happens if it was removed before."""
         if topic is None:
-            self._general = _without(validator, self._general)
+            self._general = _without(entry, self._general)
         elif topic in self._by_topic:
-            left = _without(validator, self._by_topic[topic])
+            left = _without(entry, self._by_topic[topic])
             if left:
                 self._by_topic[topic] = left
             else:
@@ -208,12 +209,9 @@ class Validation:
         return None
 
 
-def _without(validator: Validator, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """All but the first entry of a validator."""
-    for position, entry in enumerate(entries):
-        if entry.validator == validator:
-            return entries[:position] + entries[position + 1 :]
-    return entries
+def _without(entry: Entry, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """All entries but this very one: the same validator may have been added twice."""
+    return tuple([other for other in entries if other is not entry])
 
 
 def _with_proof(validator: Validator) -> Validator:

@@ -86,7 +86,7 @@ class WaitingRoom:
                 try:
                     await self._settled(candidate, pending, refusal)
                 except Exception as error:  # one message's trouble is not the node's
-                    logger.exception("validated message failed error=%s", type(error).__name__)
+                    logger.exception("validated message failed: error=%s", type(error).__name__)
                 if not self._queue:
                     return
                 waiting = self._queue.popleft()
