@@ -196,7 +196,7 @@ def _os_reason(error: OSError) -> str:
     """What the system says, in its words; of several addresses of a name each reason once."""
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
-        failures = cast("tuple[object, ...]", cause.exceptions)
+        failures = cast("BaseExceptionGroup[BaseException]", cause).exceptions
         found = [failure for failure in failures if isinstance(failure, OSError)]
         return "; ".join(dict.fromkeys(map(_os_reason, found))) or str(error)
     if isinstance(cause, OSError):
