@@ -26,7 +26,16 @@ async def test_relative_and_absolute_paths(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "url", ["", "store.sqlite3", "sqlite:store", "sqlite://", "mysql://u:hunter2@h/d", "postgres:hunter2"]
+    "url",
+    [
+        "",
+        "store.sqlite3",
+        "sqlite:store",
+        "sqlite://",
+        "mysql://u:hunter2@h/d",
+        "postgres:hunter2",
+        "sqlite://a%00b",
+    ],
 )
 async def test_other_urls_are_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(InvalidInput, match="sqlite://store") as caught:

@@ -12,10 +12,11 @@ import trio
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 
+import psycopg
 from psycopg.errors import lookup
 
 from pywaku.archive import ArchiveQuery, RetentionPolicy
-from pywaku.archive.postgres import PostgresArchive, changes, open_postgres, queries, schema
+from pywaku.archive.postgres import PostgresArchive, changes, connections, open_postgres, queries, schema
 from pywaku.archive.postgres.connections import Connection, Server
 from pywaku.archive.postgres.errors import Redaction, clear_error
 from pywaku.errors import ArchiveError
@@ -40,6 +41,42 @@ async def _partitions(opened: PostgresArchive) -> list[int]:
     return await opened._run(opened._clearing, schema.list_partitions)
 
 
+async def test_a_connection_that_cannot_be_set_up_is_closed(
+    postgres_server: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold one of the server's places until it is collected."""
+    monkeypatch.setattr(connections, "_SETTINGS", b"SET no_such_setting = on")
+    name = f"{postgres_url}&application_name=unlucky"
+    with pytest.raises(ArchiveError) as caught:
+        async with _opened(name):
+            pass
+    assert isinstance(caught.value.__context__, psycopg.Error)  # and with it what holds the connection
+    with trio.fail_after(5):
+        while postgres_server.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE application_name = 'unlucky' LIMIT 1"
+        ):
+            await trio.sleep(0.02)
+
+
+async def test_a_topic_that_comes_between_two_statements_of_a_query_has_a_name(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = queries.select_pubsub_topics
+    asked = 0
+
+    def select(connection: Connection) -> dict[str, int]:
+        nonlocal asked
+        asked += 1
+        return {} if asked == 1 else real(connection)
+
+    async with _opened(postgres_url) as opened:
+        one = stored(1)
+        await opened.insert([one])
+        monkeypatch.setattr(queries, "select_pubsub_topics", select)
+        page = await opened.query(ArchiveQuery(hashes=(one.message_hash,)))
+        assert page.messages[0].pubsub_topic == PUBSUB_TOPIC
+
+
 # Partitions
 
 
@@ -62,6 +99,21 @@ async def test_partitions_that_are_too_old_are_dropped_whole(postgres_url: str) 
         assert len(await _partitions(opened)) < before // 2
         await opened.insert(series(100, step_ns=_HOUR))  # what was dropped is made again
         assert (await opened.stats()).messages == 100
+
+
+@pytest.mark.parametrize("policy", [RetentionPolicy(max_messages=2), RetentionPolicy(max_bytes=1 << 30)])
+async def test_empty_partitions_of_the_past_are_dropped(postgres_url: str, policy: RetentionPolicy) -> None:
+    """Under a policy without times, too: every query would look into all of them for ever."""
+    now = START_NS + 99 * _HOUR
+    current = schema.partition_of(now)
+    async with _opened(postgres_url) as opened:
+        await opened.insert(series(100, step_ns=_HOUR))
+        await opened._run(opened._clearing, lambda c: c.execute("DELETE FROM waku_archive_messages"))
+        await opened.insert([stored(1, timestamp_ns=START_NS + 50 * _HOUR), stored(2, timestamp_ns=now)])
+        assert await opened.retain(policy, now) == 0
+        filled = schema.partition_of(START_NS + 50 * _HOUR)
+        assert await _partitions(opened) == [filled, current - 1, current, current + 1]
+        assert (await opened.stats()).messages == 2
 
 
 async def test_tables_that_an_operator_attaches_are_left_alone(

@@ -225,6 +225,22 @@ async def test_a_subscribe_that_fails_leaves_nothing_but_what_was_there() -> Non
         assert world.light.client.criteria_at(world.stub.network.peer_id) == (Criterion(TOPIC, OTHER),)
 
 
+@pytest.mark.virtual
+async def test_a_node_that_is_forgotten_while_it_answers_stays_forgotten() -> None:
+    async with open_client() as world:
+        peer = world.stub.network.peer_id
+        client = world.light.client
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.subscribe, peer, TOPIC, [CONTENT_TOPIC])
+            await trio.testing.wait_all_tasks_blocked()
+            assert client.peers == {peer}
+            client.forget(peer)
+        assert client.peers == frozenset()
+        assert client.counters.failed == 0
+        await client.subscribe(peer, TOPIC, [CONTENT_TOPIC])
+        assert client.peers == {peer}
+
+
 # Pushes
 
 

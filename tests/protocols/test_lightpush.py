@@ -298,6 +298,10 @@ async def test_no_peers_to_relay_where_no_peer_takes_the_message(monkeypatch: py
         monkeypatch.setattr(peers, "flush", lambda: 0)
         assert (await push.ask(message(1))).status_code == 503
         assert (await push.ask(message(1))).status_code == 503  # known here, and still nowhere else
+        monkeypatch.undo()
+        for _ in range(3):  # now a peer takes it; after that it is one that was relayed already
+            assert (await push.ask(message(1))).status_code == 200
+        assert len(push.received) == 1
 
 
 # Sending again, and at several service nodes (REQ-RES-RELIABILITY)

@@ -73,7 +73,7 @@ async def keep_within(
 async def _open(url: str) -> Archive:
     scheme, separator, rest = url.partition("://")
     match scheme:
-        case "sqlite" if separator and rest:
+        case "sqlite" if separator and rest and "\0" not in unquote(rest):
             return await open_sqlite(unquote(rest))
         case "postgres" | "postgresql" if separator and rest:
             try:

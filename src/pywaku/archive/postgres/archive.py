@@ -126,6 +126,7 @@ class PostgresArchive:
             removed += await self._remove(lambda c, gone: changes.remove_oldest(c, excess - dropped - gone))
         if most_bytes is not None:
             removed += await self._drop(lambda c, _: changes.drop_beyond_size(c, most_bytes))
+        await self._drop(lambda c, _: changes.drop_empty(c, number - 1))
         return removed
 
     async def close(self) -> None:

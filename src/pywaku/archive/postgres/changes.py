@@ -108,6 +108,25 @@ def drop_before(connection: Connection, oldest_ns: int) -> int | None:
     return None
 
 
+def drop_empty(connection: Connection, before: int) -> int | None:
+    """Drop a partition before the one of this number that holds nothing; None if there is none.
+
+    Queries without times look into every partition there is.
+    """
+    for number in list_partitions(connection):
+        if number >= before:
+            break
+        if _is_empty(connection, number):
+            with connection.transaction():
+                connection.execute("SET LOCAL lock_timeout = '1s'")
+                # First the whole, then the part, as queries and inserts do.
+                connection.execute("LOCK TABLE ONLY waku_archive_messages IN ACCESS EXCLUSIVE MODE")
+                if _is_empty(connection, number):
+                    connection.execute(sql.SQL("DROP TABLE {}").format(partition_table(number)))
+                    return 0
+    return None
+
+
 def drop_beyond_count(connection: Connection, excess: int) -> int | None:
     """Drop the oldest partition if it is no larger than the excess."""
     for number in list_partitions(connection)[:-1]:

@@ -72,10 +72,13 @@ class Server:
             raise ArchiveError(
                 f"archive {self.name}: no connection, next attempt in {wait:.1f} s", reason="connection"
             )
+        connection: Connection | None = None
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True)
             connection.execute(_SETTINGS)
         except psycopg.Error as error:
+            if connection is not None:
+                connection.close()
             with self._guard:
                 self._delay_s = min(max(2 * self._delay_s, FIRST_DELAY_S), MAX_DELAY_S)
                 self._not_before = self._clock() + self._delay_s

@@ -103,6 +103,8 @@ def select_page(connection: Connection, query: ArchiveQuery, known: dict[str, in
     if not query.ascending:
         page.reverse()
     names = {number: name for name, number in chosen.items()}
+    if query.include_data and any(row[2] not in names for row in page):  # topics that came in the meantime
+        names = {number: name for name, number in select_pubsub_topics(connection).items()}
     return ArchivePage(tuple([_entry(row, names) for row in page]), edge)
 
 

@@ -98,6 +98,7 @@ class FilterClient:
         # Of relay's counters delivery touches only the two that ours have as well.
         self._delivery = Delivery(cast(RelayCounters, self.counters))
         self._readers: set[trio.CancelScope] = set()
+        self._subscribing: dict[PeerId, set[object]] = {}  # requests under way at nodes not forgotten since
         self._closed = False
 
     @property
@@ -122,18 +123,28 @@ class FilterClient:
         result = FilterResult(200)
         for topics in _portions(pubsub_topic, content_topics):
             new = self._interests.add(peer, pubsub_topic, topics)  # pushes may overtake the answer
+            mark = object()
+            self._subscribing.setdefault(peer, set()).add(mark)
             done = False
             try:
                 result = await self._ask(peer, FilterSubscribeType.SUBSCRIBE, pubsub_topic, topics, timeout)
                 done = result.is_success
             finally:
-                if done:
-                    self._interests.add(peer, pubsub_topic, topics)  # whatever happened meanwhile
-                else:
+                if not done:
                     self._interests.remove(peer, pubsub_topic, new)
+                elif mark in self._subscribing.get(peer, ()):
+                    self._interests.add(peer, pubsub_topic, topics)  # whatever was unsubscribed meanwhile
+                self._unmark(peer, mark)
             if not result.is_success:
                 break
         return result
+
+    def _unmark(self, peer: PeerId, mark: object) -> None:
+        marks = self._subscribing.get(peer)
+        if marks is not None:
+            marks.discard(mark)
+            if not marks:
+                del self._subscribing[peer]
 
     async def unsubscribe(
         self, peer: PeerId, pubsub_topic: str, content_topics: Sequence[str], *, timeout: float = _TIMEOUT_S
@@ -157,8 +168,12 @@ class FilterClient:
         return await self._ask(peer, FilterSubscribeType.SUBSCRIBER_PING, None, (), timeout)
 
     def forget(self, peer: PeerId) -> None:
-        """Take nothing from a node any more, without telling it: it is gone, or was replaced."""
+        """Take nothing from a node any more, without telling it: it is gone, or was replaced.
+
+        That holds for what is being subscribed there as well.
+        """
         self._interests.forget(peer)
+        self._subscribing.pop(peer, None)
 
     async def _ask(
         self,

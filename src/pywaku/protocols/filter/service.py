@@ -98,6 +98,7 @@ class FilterService:
         self._taps: dict[str, Callable[[], None]] = {}  # what ends our part in a pubsub topic
         self._subscribed = trio.lowlevel.ParkingLot()
         self._unwatch: Callable[[], None] | None = None
+        self._closed = False
 
     @property
     def peers(self) -> int:
@@ -125,7 +126,7 @@ class FilterService:
         Relay's messages take this way; so may those of other sources.
         """
         peers = self._table.matching(pubsub_topic, message.content_topic)
-        if not peers:
+        if not peers or self._closed:
             return 0
         self.counters.messages += 1
         data = frame(encode_push(MessagePush(message, pubsub_topic)))  # once, whoever gets it
@@ -148,6 +149,7 @@ class FilterService:
 
     def close(self) -> None:
         """Stop; `open_filter_service` does this."""
+        self._closed = True
         self.requests.close()
         if self._unwatch is not None:
             self._unwatch()

@@ -131,6 +131,7 @@ class LightpushService:
                 return _no_peers(pubsub_topic)
             peers = max(1, len(relay.mesh(pubsub_topic)))
         elif outcome.peers:
+            self._unrelayed.pop(outcome.message_id, None)
             self.counters.relayed += 1
             peers = outcome.peers
         else:
