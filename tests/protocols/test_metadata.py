@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
 
-from pywaku.errors import InvalidInput
+from pywaku.errors import InvalidInput, NetworkError
 from pywaku.ids import PeerId
 from pywaku.network.port import Direction, PeerConnected, PeerDisconnected, Stream
 from pywaku.network.simulated import SimulatedNetwork, SimulatedWorld
 from pywaku.protocols.metadata import PROTOCOL, Metadata, MetadataOptions, open_metadata
+from pywaku.protocols.service import RateLimit
 from pywaku.wire.framing import FrameDecoder, frame
 from pywaku.wire.metadata import Metadata as Said
 from pywaku.wire.metadata import decode_metadata, encode_metadata
+from tests.support.damage import damaged
+from tests.support.light import TracedMemory
 
 HOUR = 3600.0
 
@@ -314,6 +318,71 @@ async def test_requests_that_never_come_do_not_hold_streams() -> None:
         await stream.send(said(42))
         await trio.sleep(1)
         assert metadata.counters.served == 1
+
+
+async def ask(asking: SimulatedNetwork, asked: PeerId, data: bytes = b"") -> bytes:
+    """What comes back for some bytes; nothing where the stream is reset."""
+    with suppress(NetworkError):
+        async with await asking.open_stream(asked, PROTOCOL) as stream:
+            await stream.send(data or said(42))
+            await stream.close_write()
+            return await stream.receive()
+    return b""
+
+
+@pytest.mark.virtual
+async def test_a_peer_over_its_rate_is_refused_and_others_are_answered() -> None:
+    options = MetadataOptions(per_peer=RateLimit(5, 50.0))
+    async with open_pair(options=options) as (network, metadata, other), other.world.host("third") as third:
+        for host in (other, third):
+            await host.connect(network.addresses)
+        assert [bool(await ask(other, network.peer_id)) for _ in range(7)] == [True] * 5 + [False] * 2
+        assert metadata.counters.limited == 2
+        assert await ask(third, network.peer_id)
+        await trio.sleep(10)
+        assert await ask(other, network.peer_id)
+        assert other.peer_id in network.peers
+
+
+@pytest.mark.virtual
+async def test_all_peers_together_have_a_rate_as_well() -> None:
+    options = MetadataOptions(per_peer=RateLimit(3, 50.0), total=RateLimit(4, 1000.0))
+    async with open_pair(options=options) as (network, metadata, other), other.world.host("third") as third:
+        for host in (other, third):
+            await host.connect(network.addresses)
+        answered = [bool(await ask(host, network.peer_id)) for host in (other, third) for _ in range(3)]
+        assert answered == [True] * 4 + [False] * 2
+        assert metadata.counters.limited == 2
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.long)])
+async def test_malformed_requests_leave_the_node_as_it_was(count: int) -> None:
+    rng = random.Random(1)
+    options = MetadataOptions(per_peer=None, total=None)
+    async with open_pair(options=options) as (network, metadata, other):
+        await other.connect(network.addresses)
+
+        async def throw(count: int) -> None:
+            for _ in range(count):
+                data = damaged(said(42, *range(20)), said(42, 7), rng)
+                if rng.random() < 0.5:
+                    data = frame(rng.randbytes(rng.randrange(60)))
+                with suppress(NetworkError):
+                    async with await other.open_stream(network.peer_id, PROTOCOL) as stream:
+                        await stream.send(data)
+                        await stream.close_write()
+                        while await stream.receive():
+                            pass
+                if other.peer_id not in network.peers:  # the damaged bytes named another cluster
+                    await other.connect(network.addresses)
+
+        await throw(300)
+        memory = TracedMemory()
+        await throw(count)
+        assert memory.held() < 200_000
+        assert metadata.counters.invalid > count / 3
+        assert await ask(other, network.peer_id)
 
 
 @pytest.mark.virtual

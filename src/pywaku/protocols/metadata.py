@@ -16,6 +16,7 @@ from pywaku.errors import DecodeError, InvalidInput, NetworkError, NodeClosed, S
 from pywaku.ids import PeerId
 from pywaku.network.frames import FrameReader, request, write_frame
 from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, PeerIdentified, Stream
+from pywaku.protocols.service import PeerRates, RateLimit, TokenBucket
 from pywaku.tasks import open_service_nursery, run_guarded
 from pywaku.wire import metadata as wire
 
@@ -37,7 +38,8 @@ class MetadataOptions:
     that are no Waku nodes, may stay.
 
     What is known of a peer is refreshed after `ttl_s` while it is connected; of the `remember` peers heard of
-    last it is kept as long beyond that.
+    last it is kept as long beyond that. Requests of up to `max_size` bytes are answered, at the rates
+    `per_peer` and `total` (None: any); the protocol has no words for a refusal, so that the stream is reset.
     """
 
     require: bool = False
@@ -45,6 +47,8 @@ class MetadataOptions:
     ttl_s: float = 6 * 3600.0
     remember: int = 4096
     max_size: int = 8 * 1024
+    per_peer: RateLimit | None = RateLimit(100, 60.0)
+    total: RateLimit | None = RateLimit(2000, 10.0)
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0 or self.ttl_s <= 0:
@@ -63,6 +67,8 @@ class MetadataCounters:
     served: int = 0
     invalid: int = 0
     """Requests that could not be understood."""
+    limited: int = 0
+    """Requests refused because of a rate."""
     disconnected: int = 0
 
 
@@ -117,6 +123,8 @@ class Metadata:
         self._handled: set[PeerId] = set()  # connected peers that were asked, or have told by themselves
         self._connected_at: dict[PeerId, float] = {}
         self._serving: set[trio.CancelScope] = set()
+        self._rates = PeerRates(options.per_peer, options.remember)
+        self._total = None if options.total is None else TokenBucket(options.total, trio.current_time())
         self._unwatch: Callable[[], None] | None = None
         self._closed = False
 
@@ -247,6 +255,10 @@ class Metadata:
                 asked = await FrameReader(stream, self._options.max_size).read()
                 if asked is None:
                     return
+                if not self._admit(stream.peer):
+                    self.counters.limited += 1
+                    stream.reset()
+                    return
                 told = wire.decode_metadata(asked)
                 await write_frame(stream, wire.encode_metadata(self.own))
                 await stream.close()
@@ -268,3 +280,7 @@ class Metadata:
                 self._handled.add(stream.peer)
             # A task of our own: parting from the peer ends this one.
             self._nursery.start_soon(run_guarded, self._learn, stream.peer, told)
+
+    def _admit(self, peer: PeerId) -> bool:
+        now = trio.current_time()
+        return self._rates.take(peer, now) and (self._total is None or self._total.take(now))

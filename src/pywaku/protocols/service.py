@@ -66,6 +66,33 @@ class TokenBucket:
         return min(self._capacity, self._tokens + elapsed * self._per_s)
 
 
+class PeerRates:
+    """The rate of each of the `most` peers heard of last; one that is forgotten starts afresh."""
+
+    __slots__ = ("_buckets", "_limit", "_most")
+
+    def __init__(self, limit: RateLimit | None, most: int) -> None:
+        self._limit = limit
+        self._most = most
+        self._buckets: OrderedDict[PeerId, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, peer: PeerId, now: float) -> bool:
+        """Whether the peer keeps to its rate with one more."""
+        if self._limit is None:
+            return True
+        bucket = self._buckets.get(peer)
+        if bucket is None:
+            bucket = self._buckets[peer] = TokenBucket(self._limit, now)
+            if len(self._buckets) > self._most:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(peer)
+        return bucket.take(now)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
     """What a service takes on.
@@ -163,7 +190,7 @@ class RequestService:
         self._total = (
             None if self.limits.total is None else TokenBucket(self.limits.total, trio.current_time())
         )
-        self._buckets: OrderedDict[PeerId, TokenBucket] = OrderedDict()
+        self._rates = PeerRates(self.limits.per_peer, self.limits.max_tracked_peers)
         self._serving: set[trio.CancelScope] = set()
         self._unread: dict[trio.CancelScope, None] = {}  # whose request has not arrived, the oldest first
         self._handling = 0
@@ -178,7 +205,7 @@ class RequestService:
     @property
     def tracked_peers(self) -> int:
         """Peers whose rates are known."""
-        return len(self._buckets)
+        return len(self._rates)
 
     @property
     def unsent_bytes(self) -> dict[PeerId, int]:
@@ -281,18 +308,9 @@ class RequestService:
     def _admit(self, peer: PeerId, now: float) -> bool:
         """Whether this request may be handled. One that is over its peer's rate costs the others nothing."""
         limits = self.limits
-        if limits.per_peer is not None:
-            bucket = self._buckets.get(peer)
-            if bucket is None:
-                bucket = self._buckets[peer] = TokenBucket(limits.per_peer, now)
-                if len(self._buckets) > limits.max_tracked_peers:
-                    self._buckets.popitem(last=False)
-            else:
-                self._buckets.move_to_end(peer)
-            if not bucket.take(now):
-                return False
         if (
-            self._handling >= limits.max_concurrent
+            not self._rates.take(peer, now)
+            or self._handling >= limits.max_concurrent
             or self._unsent >= limits.max_unsent_bytes
             or self._unsent_to.get(peer, 0) >= max(1, limits.max_unsent_bytes // 4)
         ):
