@@ -115,6 +115,25 @@ async def test_a_failed_dial_is_noted_and_a_success_forgives_it() -> None:
 
 
 @pytest.mark.virtual
+async def test_a_dial_that_fails_as_nobody_thought_of_is_a_failed_dial(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object, **__: object) -> PeerId:
+        raise ZeroDivisionError("out of the blue")
+
+    async with SimulatedWorld(1) as world, world.host("a") as a, open_manager(a) as manager:
+        async with world.host("b") as b:
+            candidate = found(b)
+        manager.learn([candidate])
+        monkeypatch.setattr(a, "connect", fail)
+        assert not await manager.connect(candidate.peer)
+        assert manager.counters.failed_dials == 1
+        entry = manager.book.get(candidate.peer)
+        assert entry is not None
+        assert entry.failures == 1
+    assert "out of the blue" in caplog.text
+
+
 async def test_peers_without_a_usable_address_are_not_dialed() -> None:
     async with SimulatedWorld(1) as world, world.host("a") as a, open_manager(a) as manager:
         manager.learn([candidate_of("tcp only")])

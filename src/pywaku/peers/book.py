@@ -125,7 +125,7 @@ class PeerBook:
                 )
                 if known is not None and set(entry.addresses) != set(known.addresses):
                     entry = replace(entry, retry_at=0.0)  # it may have moved
-        if origin is Origin.STATIC:
+        if origin.configured:
             entry = replace(entry, configured=addresses_of(peer, (*candidate.addresses, *entry.configured)))
         elif record is None and candidate.addresses:
             entry = replace(entry, recorded=addresses_of(peer, candidate.addresses))
@@ -241,7 +241,7 @@ class PeerBook:
                 entry
                 for entry in self._entries.values()
                 if not entry.connected
-                and entry.origin is not Origin.STATIC
+                and not entry.origin.configured
                 and (origin is None or entry.origin is origin)
             ),
             key=_expendable,

@@ -19,8 +19,10 @@ MAX_ADDRESSES: Final = 16
 class Origin(Enum):
     """How a peer became known; in the order of trust, highest first."""
 
+    PREFERRED = "preferred"
+    """Configured as a node to be used before others."""
     STATIC = "static"
-    """Configured: as a bootstrap node, a static node or a service node."""
+    """Configured in another way, such as a bootstrap node."""
     DISCV5 = "discv5"
     DNS = "dns"
     RENDEZVOUS = "rendezvous"
@@ -34,6 +36,11 @@ class Origin(Enum):
     def rank(self) -> int:
         """0 for the most trusted."""
         return _RANK[self]
+
+    @property
+    def configured(self) -> bool:
+        """Did the user name it?"""
+        return self in (Origin.PREFERRED, Origin.STATIC)
 
     @property
     def discovered(self) -> bool:

@@ -266,11 +266,18 @@ class PeerManager:
             self.counters.dials += 1
             try:
                 await self.network.connect(addresses, timeout=self.options.dial_timeout_s)
-            except WakuError as error:
+            except Exception as error:
                 self.counters.failed_dials += 1
                 self.failed(peer)
+                unexpected = not isinstance(error, WakuError)
                 level = logging.DEBUG if isinstance(error, DialError) else logging.INFO
-                logger.log(level, "dial failed: peer=%s error=%s", peer.short(), error)
+                logger.log(
+                    logging.ERROR if unexpected else level,
+                    "dial failed: peer=%s error=%s",
+                    peer.short(),
+                    error,
+                    exc_info=unexpected,
+                )
                 return False
         self.succeeded(peer)
         return True

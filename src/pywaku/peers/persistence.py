@@ -176,7 +176,7 @@ def _closed_on_error(connection: sqlite3.Connection) -> Generator[None]:
 
 def _row(entry: PeerEntry) -> tuple[_Value, ...]:
     # Who is configured is a matter of the next start's configuration, not of this one's.
-    origin = Origin.OUTBOUND if entry.origin is Origin.STATIC else entry.origin
+    origin = Origin.OUTBOUND if entry.origin.configured else entry.origin
     return (
         bytes(entry.peer),
         origin.value,

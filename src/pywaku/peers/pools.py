@@ -17,7 +17,7 @@ from pywaku.peers.manager import PeerManager
 from pywaku.peers.pool import Connect, Discover, Ping, PoolCounters, Replace, ServicePool, Use
 from pywaku.peers.selection import Need, suits
 from pywaku.peers.services import POLICIES, Outcome, PoolPolicy
-from pywaku.tasks import open_service_nursery
+from pywaku.tasks import open_service_nursery, run_guarded
 
 logger = logging.getLogger(__name__)
 
@@ -272,7 +272,7 @@ class NodePool:
         for wish in self._pool.take_wishes():
             match wish:
                 case Connect(peer):
-                    tasks.start_soon(self._connect, peer)
+                    tasks.start_soon(run_guarded, self._connect, peer)
                 case Discover():
                     self._manager.need_more()
                 case Replace(old, new, outcome):

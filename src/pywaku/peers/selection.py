@@ -88,7 +88,7 @@ def suits(entry: PeerEntry, need: Need) -> bool:
     say so; any other one must have, in its node record or over a connection. Peer exchange has no flag in
     node records, so that any node of the cluster is asked.
     """
-    trusted = entry.origin is Origin.STATIC
+    trusted = entry.origin.configured
     place, service = placed(entry, need), provides(entry, need.service)
     if Fit.NO in (place, service):
         return False
@@ -110,10 +110,10 @@ def select(
 
     Only addresses of these `transports` are dialed; `p2p-circuit` among them allows those through a relay.
 
-    The newest version of the protocol goes first, then those reached directly, then configured ones, then
-    those with fewer failures; the rest is left to chance, which spreads the load.
+    The newest version of the protocol goes first, then those reached directly, then preferred and other
+    configured ones, then those with fewer failures; the rest is left to chance, which spreads the load.
     """
-    found: list[tuple[tuple[int, bool, bool, int, float], PeerEntry]] = []
+    found: list[tuple[tuple[int, bool, int, int, float], PeerEntry]] = []
     for entry in entries:
         if entry.peer in exclude or not suits(entry, need):
             continue
@@ -124,7 +124,7 @@ def select(
         order = (
             _version(entry, need.service),
             circuit,
-            entry.origin is not Origin.STATIC,
+            entry.origin.rank if entry.origin.configured else len(Origin),
             entry.failures,
             rng.random(),
         )
