@@ -10,10 +10,11 @@ import time
 import pytest
 import trio
 
-from pywaku import WakuMessage, open_node
+from pywaku import NodeConfig, WakuMessage, open_node
 from tests.support.networks import eventually
 from tests.support.processes import COMMAND, running_node
 
+PEER = NodeConfig(mode="relay", cluster_id=42, shards=[0], bootstrap_nodes=[], listen_address="127.0.0.1")
 LOCAL = ("--cluster-id", "42", "--shard", "0", "--listen-address", "127.0.0.1", "--tcp-port", "0")
 
 
@@ -33,7 +34,7 @@ async def test_node_prints_its_peer_id_and_addresses() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_node_stops_cleanly_on_a_signal(number: signal.Signals) -> None:
-    async with running_node(*LOCAL) as node, open_node(cluster_id=42, listen_address="127.0.0.1") as peer:
+    async with running_node(*LOCAL) as node, open_node(PEER) as peer:
         await peer.connect(node.addresses[0])
         await eventually(lambda: bool(peer.relay.mesh("/waku/2/rs/42/0")))
         started = time.monotonic()
@@ -51,8 +52,8 @@ async def test_nodes_as_processes_relay_for_each_other() -> None:
     """Two nodes that know only the one in the middle."""
     async with (
         running_node(*LOCAL, "--websocket-support=true", "--websocket-port=0") as middle,
-        open_node(cluster_id=42, listen_address="127.0.0.1") as one,
-        open_node(cluster_id=42, listen_address="127.0.0.1") as two,
+        open_node(PEER) as one,
+        open_node(PEER) as two,
     ):
         await one.connect(middle.addresses[0])
         await two.connect(middle.addresses[1])
@@ -104,6 +105,16 @@ async def test_static_nodes_are_connected() -> None:
             ),
             "pywaku: --websocket-secure-cert-path: cannot read /nowhere/a",
         ),
+        (
+            ("--cluster-id", "1", "--confirm-content-topic", "/a/1/b/c", "--filter-confirmation=false"),
+            "pywaku: --confirm-content-topic: need --store-confirmation or --filter-confirmation, which",
+        ),
+        (("--cluster-id", "1", "--storenode", "xyz"), "pywaku: --storenode: 'xyz' is not a multiaddr"),
+        (
+            ("--cluster-id", "1", "--records-path", "a", "--peer-persistence", "a"),
+            "pywaku: --peer-persistence: a is also the --records-path",
+        ),
+        (("--cluster-id", "1", "--mode", "edge", "--store"), "pywaku: --store: is for relay nodes"),
         (("--cluster-id", "one"), "'one' is not a valid integer"),
         (("--no-such-option",), "No such option"),
     ],

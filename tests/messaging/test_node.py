@@ -22,7 +22,13 @@ TOPIC = "/test/1/node/proto"
 
 def local(**more: Unpack[NodeProperties]) -> NodeConfig:
     """A node of a test network, on loopback."""
-    properties: NodeProperties = {"cluster_id": 42, "shards": [0], "listen_address": "127.0.0.1"}
+    properties: NodeProperties = {
+        "mode": "relay",
+        "cluster_id": 42,
+        "shards": [0],
+        "bootstrap_nodes": [],
+        "listen_address": "127.0.0.1",
+    }
     properties.update(more)
     return NodeConfig(**properties)
 
@@ -68,16 +74,13 @@ async def test_bootstrap_nodes_are_connected_and_connected_again() -> None:
 
 
 async def test_a_peer_of_another_cluster_is_disconnected() -> None:
-    async with open_node(local()) as one, open_node(cluster_id=43, listen_address="127.0.0.1") as two:
+    async with open_node(local()) as one, open_node(local(cluster_id=43)) as two:
         await one.connect(two.addresses[0])
         await eventually(lambda: not one.network.peers and not two.network.peers)
 
 
 async def test_nodes_of_different_shards_of_a_cluster_stay_connected() -> None:
-    async with (
-        open_node(local()) as one,
-        open_node(cluster_id=42, shards=[1], listen_address="127.0.0.1") as two,
-    ):
+    async with open_node(local()) as one, open_node(local(shards=[1])) as two:
         await one.connect(two.addresses[0])
         await eventually(lambda: one.metadata.of(two.peer_id) is not None)
         known = one.metadata.of(two.peer_id)
@@ -87,7 +90,7 @@ async def test_nodes_of_different_shards_of_a_cluster_stay_connected() -> None:
 
 
 async def test_content_topics_choose_the_shard_with_auto_sharding() -> None:
-    async with open_node(cluster_id=1, num_shards_in_network=8, listen_address="127.0.0.1") as node:
+    async with open_node(local(cluster_id=1, shards=None, num_shards_in_network=8)) as node:
         assert node.pubsub_topic_of("/myapp/1/mytopic/cbor") == "/waku/2/rs/1/0"
         assert len(node.pubsub_topics) == 8
         with pytest.raises(InvalidInput):
@@ -95,7 +98,7 @@ async def test_content_topics_choose_the_shard_with_auto_sharding() -> None:
 
 
 async def test_static_shards_are_for_the_application_to_choose() -> None:
-    async with open_node(cluster_id=42, shards=[4, 5], listen_address="127.0.0.1") as node:
+    async with open_node(local(shards=[4, 5])) as node:
         with pytest.raises(InvalidInput, match="which of this node's 2 static shards"):
             await node.publish(WakuMessage(b"x", TOPIC))
         assert (await node.publish(WakuMessage(b"x", TOPIC), shard=5)).peers == 0
@@ -158,7 +161,7 @@ async def test_an_encrypted_key_is_refused_and_no_pass_phrase_asked_for(tmp_path
 
 
 async def test_a_shard_outside_of_the_network_is_refused() -> None:
-    async with open_node(cluster_id=1, num_shards_in_network=8, listen_address="127.0.0.1") as node:
+    async with open_node(local(cluster_id=1, shards=None, num_shards_in_network=8)) as node:
         with pytest.raises(InvalidInput, match="0 to 7 in this network, not 8"):
             await node.publish(WakuMessage(b"x", TOPIC), shard=8)
         with pytest.raises(InvalidInput, match="0 to 7 in this network, not 8"):
@@ -181,8 +184,12 @@ async def test_a_port_that_is_taken_is_an_error() -> None:
 
 
 async def test_a_node_takes_a_config_or_properties() -> None:
-    with pytest.raises(InvalidInput):
-        async with open_node(pywaku.NodeConfig(cluster_id=42), cluster_id=42):
+    async with open_node(
+        mode="relay", cluster_id=42, shards=[0], bootstrap_nodes=[], listen_address="127.0.0.1"
+    ) as node:
+        assert node.config == local()
+    with pytest.raises(InvalidInput, match="not both"):
+        async with open_node(local(), cluster_id=42):
             pass
 
 

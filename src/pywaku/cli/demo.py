@@ -51,8 +51,10 @@ async def _run() -> bool:
         for name in _NAMES:
             nodes[name] = await stack.enter_async_context(
                 open_node(
+                    mode="relay",
                     cluster_id=42,
                     shards=[0],
+                    bootstrap_nodes=[],
                     listen_address="127.0.0.1",
                     websocket_port=0 if name == "bob" else None,
                 )

@@ -1,4 +1,4 @@
-"""`pywaku node`: a relay node as a process of its own."""
+"""`pywaku node`: a node as a process of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ _OPTIONS = {
     "node_key": "nodekey",
     "announce": "ext-multiaddr",
     "bootstrap_nodes": "staticnode",
+    "store_nodes": "storenode",
+    "preferred_service_nodes": "preferred-service-node",
+    "confirm_content_topics": "confirm-content-topic",
     "dns_discovery_urls": "dns-discovery-url",
     "dns_servers": "dns-addrs-name-server",
     "peers_path": "peer-persistence",
@@ -31,10 +34,17 @@ _ON: dict[str, Any] = {**_FLAG, "default": True}
 
 @click.command()
 @click.option(
+    "--mode",
+    type=click.Choice(("relay", "edge", "core")),
+    default="relay",
+    show_default=True,
+    help="Relay, or use service nodes that do; core is another name for relay.",
+)
+@click.option(
     "--cluster-id", type=int, help="The cluster to operate in, 0 to 65535. Required without a preset."
 )
 @click.option(
-    "--shard", "shards", type=int, multiple=True, help="A shard to relay, 0 to 1023; may be repeated."
+    "--shard", "shards", type=int, multiple=True, help="A shard to operate on, 0 to 1023; may be repeated."
 )
 @click.option("--preset", help="A known network: twn.")
 @click.option(
@@ -56,6 +66,32 @@ _ON: dict[str, Any] = {**_FLAG, "default": True}
 @click.option(
     "--staticnode", "bootstrap_nodes", multiple=True, help="A peer to stay connected with; may be repeated."
 )
+@click.option(
+    "--storenode", "store_nodes", multiple=True, help="A store node to query first; may be repeated."
+)
+@click.option(
+    "--preferred-service-node",
+    "preferred_service_nodes",
+    multiple=True,
+    help="A service node to use before those that are discovered; may be repeated.",
+)
+@click.option(
+    "--confirm-content-topic",
+    "confirm_content_topics",
+    multiple=True,
+    help="A content topic to monitor; may be repeated.",
+)
+@click.option("--store-confirmation", **_FLAG, help="Ask store nodes for the messages of these topics.")
+@click.option("--filter-confirmation", **_ON, help="Listen on these topics; on by default.")
+@click.option("--fetch-missed", **_ON, help="Fetch what was missed from store nodes; on by default.")
+@click.option("--records-path", help="A file to keep message records in; in memory without it.")
+@click.option(
+    "--records-retention",
+    default="time:604800;capacity:200000",
+    show_default=True,
+    help="Which records are kept: time:SECONDS, capacity:RECORDS, both with ';' between, or none for all.",
+)
+@click.option("--journal-path", help="A directory to write the event journal to.")
 @click.option("--lightpush", **_ON, help="Publish for light nodes; on by default.")
 @click.option("--filter", "filter_", **_ON, help="Push messages to light nodes; on by default.")
 @click.option("--store", **_FLAG, help="Keep messages and answer queries for them.")
@@ -90,7 +126,7 @@ _ON: dict[str, Any] = {**_FLAG, "default": True}
     "--log-level", type=click.Choice(_LEVELS, case_sensitive=False), default="INFO", show_default=True
 )
 def node(**options: Any) -> None:
-    """Run a relay node until SIGINT or SIGTERM.
+    """Run a node until SIGINT or SIGTERM.
 
     Prints the peer id, an address a line and the node record, then `ready`; logs peers that join and leave.
     """
@@ -109,11 +145,14 @@ def _open(options: dict[str, Any]) -> None:
     from pywaku.messaging import NodeConfig
 
     websocket = options["websocket_support"]
+    preset, count = options["preset"], options["num_shards_in_network"]
+    knows_shards = preset if count is None else count
     config = NodeConfig(
+        mode=options["mode"],
         cluster_id=options["cluster_id"],
-        shards=options["shards"] or None,
-        preset=options["preset"],
-        num_shards_in_network=options["num_shards_in_network"],
+        shards=options["shards"] or (None if knows_shards else (0,)),
+        preset=preset,
+        num_shards_in_network=count,
         node_key=options["nodekey"],
         listen_address=options["listen_address"],
         tcp_port=_shifted("tcp_port", options),
@@ -121,7 +160,16 @@ def _open(options: dict[str, Any]) -> None:
         websocket_secure_cert=options["websocket_secure_cert_path"],
         websocket_secure_key=options["websocket_secure_key_path"],
         announce=options["announce"],
-        bootstrap_nodes=options["bootstrap_nodes"],
+        bootstrap_nodes=options["bootstrap_nodes"] or (None if preset else ()),
+        store_nodes=options["store_nodes"],
+        preferred_service_nodes=options["preferred_service_nodes"],
+        store_confirmation=options["store_confirmation"],
+        filter_confirmation=options["filter_confirmation"],
+        confirm_content_topics=options["confirm_content_topics"],
+        fetch_missed=options["fetch_missed"],
+        records_path=options["records_path"],
+        records_retention=options["records_retention"],
+        journal_path=options["journal_path"],
         lightpush=options["lightpush"],
         filter=options["filter_"],
         store=options["store"],
@@ -154,7 +202,9 @@ def _with_options_names(complaint: str) -> str:
         return complaint
     what = re.sub(r"\ba websocket_port\b", "--websocket-support", what)
     what = re.sub(
-        r"\b(?:tcp_port|websocket_port|websocket_secure_cert)\b", lambda match: _option(match[0]), what
+        r"\b(?:(?:tcp|websocket)_port|websocket_secure_cert|(?:store|filter)_confirmation|[a-z]+_path)\b",
+        lambda match: _option(match[0]),
+        what,
     )
     return f"{_option(name)}: {what}"
 

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
-from pywaku.archive import DEFAULT_RETENTION, DEFAULT_URL, parse_retention
+from pywaku.archive import DEFAULT_RETENTION, DEFAULT_URL
 from pywaku.errors import InvalidInput, InvalidTopic
 from pywaku.gossip import GossipParams
 from pywaku.keys import PrivateKey
+from pywaku.messaging.checks import (
+    addresses_among,
+    check_config,
+    is_list,
+    is_record,
+    record_retention,
+    topics_to_confirm,
+)
 from pywaku.messaging.presets import Preset, preset_named
-from pywaku.network.libp2p.transports import Endpoint
-from pywaku.peers.enrtree import parse_url
+from pywaku.messaging.records.port import Retention
 from pywaku.topics import shard_topic
 from pywaku.wire.multiaddr import Multiaddr
 
-_PORTS: Final = range(65536)
-_CLUSTERS: Final = range(65536)
-_SHARDS: Final = range(1024)
-_INTEGERS: Final = (
-    "cluster_id",
-    "num_shards_in_network",
-    "tcp_port",
-    "websocket_port",
-    "free_bandwidth_bps",
-    "seed",
-)
-_LISTS: Final = ("shards", "announce", "bootstrap_nodes", "dns_discovery_urls", "dns_servers")
+_REQUIRED: Final[Any] = None  # what is missing is refused by name, like what cannot be meant
+DEFAULT_RECORDS_RETENTION: Final = "time:604800;capacity:200000"
+"""Seven days, and no more than 200,000 records."""
 
 
 class NodeProperties(TypedDict, total=False):
     """The properties of `NodeConfig`, as keywords of `open_node`."""
 
-    mode: Literal["relay", "edge"]
+    mode: Literal["edge", "relay", "core"]
     cluster_id: int | None
     shards: Sequence[int] | None
     preset: str | None
@@ -46,7 +44,18 @@ class NodeProperties(TypedDict, total=False):
     websocket_secure_cert: Path | str | None
     websocket_secure_key: Path | str | None
     announce: Sequence[Multiaddr | str]
-    bootstrap_nodes: Sequence[Multiaddr | str]
+    bootstrap_nodes: Sequence[Multiaddr | str] | None
+    store_nodes: Sequence[Multiaddr | str]
+    preferred_service_nodes: Sequence[Multiaddr | str]
+    store_confirmation: bool
+    filter_confirmation: bool
+    confirm_content_topics: Sequence[str]
+    subscribe_on_send: bool
+    fetch_missed: bool
+    max_pending_sends: int
+    records_path: Path | str | None
+    records_retention: str
+    journal_path: Path | str | None
     max_connections: int
     validate_timestamps: bool | None
     free_bandwidth_bps: int | None
@@ -68,17 +77,46 @@ class NodeProperties(TypedDict, total=False):
 class NodeConfig:
     """Configuration of a node. Raises `InvalidInput` with the property's name and what is right."""
 
-    mode: Literal["relay", "edge"] = "relay"
-    """A relay node takes part in the gossip of its shards and serves light nodes; an edge node is one of
-    those: it sends, receives and queries through service nodes."""
+    mode: Literal["edge", "relay", "core"] = _REQUIRED
+    """`relay` (or its later name, `core`, which becomes `relay`) takes part in the gossip of its shards and
+    serves light nodes; `edge` is one of those: it sends, receives and queries through service nodes."""
     cluster_id: int | None = None
     """The cluster to operate in, 0 to 65535. Required unless a preset says it."""
     shards: Sequence[int] | None = None
-    """Shards of the cluster to relay, 0 to 1023; without it all shards of the network, or shard 0."""
+    """The shards of the cluster to operate on, 0 to 1023. Required, unless a preset or
+    `num_shards_in_network` says how many the network has: without it all of those."""
     preset: str | None = None
     """A known network by name: `twn`."""
     num_shards_in_network: int | None = None
     """How many shards content topics are spread over (auto sharding); 0, the default, is static sharding."""
+    bootstrap_nodes: Sequence[Multiaddr | str] | None = None
+    """Peers to begin with; required (`[]`: none), unless a preset knows some. Addresses that end in `/p2p/…`
+    and node records (`enr:…`, of which a bad one is logged and skipped) are kept connected; node lists in DNS
+    (`enrtree://…`) are looked up."""
+    store_nodes: Sequence[Multiaddr | str] = ()
+    """Store nodes to query before all others: addresses that end in `/p2p/…`."""
+    preferred_service_nodes: Sequence[Multiaddr | str] = ()
+    """Service nodes to use before those that are discovered, for whatever they serve."""
+    store_confirmation: bool = False
+    """Ask store nodes for the messages of `confirm_content_topics` and of subscriptions, so that records tell
+    what is `stored`; a message that is not gets sent again."""
+    filter_confirmation: bool = True
+    """Listen on `confirm_content_topics`, so that records tell what was `received`."""
+    confirm_content_topics: Sequence[str] = ()
+    """Content topics to monitor from the start. With static sharding on each of the node's shards."""
+    subscribe_on_send: bool = True
+    """A first message on a content topic subscribes to it (later MESSAGING-API, Messaging)."""
+    fetch_missed: bool = True
+    """Fetch from store nodes what was missed while offline or not running."""
+    max_pending_sends: int = 10_000
+    """Messages that may wait to be sent; `send` refuses more."""
+    records_path: Path | str | None = None
+    """A file to keep message records in; without it they are in memory, and end with the node."""
+    records_retention: str = DEFAULT_RECORDS_RETENTION
+    """Which records are kept: `time:<seconds>` since the last change, `capacity:<records>`, joined by `;`, or
+    `none` for all. Messages that wait to be sent always are."""
+    journal_path: Path | str | None = None
+    """A directory to write the event journal to; without it there is none."""
     node_key: PrivateKey | str | None = None
     """The identity: a key, or the 64 hex digits of a secp256k1 key. A new one without it."""
     listen_address: str = "0.0.0.0"  # noqa: S104 - a relay node is there to be reached
@@ -93,9 +131,6 @@ class NodeConfig:
     """The PEM private key of the certificate."""
     announce: Sequence[Multiaddr | str] = ()
     """Addresses to tell peers instead of those listened on (behind a NAT or a proxy)."""
-    bootstrap_nodes: Sequence[Multiaddr | str] = ()
-    """Peers to connect to and to stay connected with: addresses that end in `/p2p/…`, and node records
-    (`enr:…`), of which a bad one is logged and skipped."""
     max_connections: int = 150
     """Connections at a time."""
     validate_timestamps: bool | None = None
@@ -128,99 +163,9 @@ class NodeConfig:
     """For the choices that are left to chance; a random one without it."""
 
     def __post_init__(self) -> None:
-        self._check_kinds()
-        _check(
-            self.preset_values is None or self.cluster_id in (None, self.preset_values.cluster_id),
-            "cluster_id",
-            f"{self.cluster_id} contradicts preset {self.preset!r}; leave one of them out",
-        )
-        _check(
-            self.cluster_id is not None or self.preset is not None, "cluster_id", "is required (0 to 65535)"
-        )
-        _check(self.cluster in _CLUSTERS, "cluster_id", f"is 0 to 65535, not {self.cluster_id}")
-        count = self.shard_count
-        _check(0 <= count <= len(_SHARDS), "num_shards_in_network", f"is 0 to 1024, not {count}")
-        _check(bool(self.topics), "shards", "names no shard; give at least one")
-        for shard in self.shards or ():
-            limit = count or len(_SHARDS)
-            _check(shard in range(limit), "shards", f"are 0 to {limit - 1} in this network, not {shard}")
-        for name, port in (("tcp_port", self.tcp_port), ("websocket_port", self.websocket_port)):
-            _check(port is None or port in _PORTS, name, f"is 0 to 65535, not {port}")
-        _check(
-            not self.tcp_port or self.tcp_port != self.websocket_port,
-            "websocket_port",
-            "is also the tcp_port",
-        )
-        secure = (self.websocket_secure_cert, self.websocket_secure_key)
-        _check(
-            all(secure) or not any(secure), "websocket_secure_key", "and websocket_secure_cert go together"
-        )
-        _check(
-            not any(secure) or self.websocket_port is not None,
-            "websocket_secure_cert",
-            "needs a websocket_port",
-        )
-        _check(self.max_connections >= 1, "max_connections", f"is at least 1, not {self.max_connections}")
-        _check(
-            self.free_bandwidth_bps is None or self.free_bandwidth_bps > 0,
-            "free_bandwidth_bps",
-            "is positive",
-        )
-        _check(self.mode in ("relay", "edge"), "mode", f"is relay or edge, not {self.mode!r}")
-        _check(
-            not (self.store and self.mode == "edge"),
-            "store",
-            "is for relay nodes",
-        )
-        for url in self.dns_discovery_urls:
-            try:
-                parse_url(url)
-            except InvalidInput as error:
-                raise InvalidInput(f"dns_discovery_urls: {error}") from error
-        try:
-            parse_retention(self.store_retention)
-        except InvalidInput as error:
-            raise InvalidInput(f"store_retention: {error}") from error
-        self.listen_addresses()
-        self.announced()
-        for address in self.bootstrap():
-            _check(address.peer_id is not None, "bootstrap_nodes", f"end in /p2p/ and a peer id: {address}")
-            _check(
-                Endpoint.of(address) is not None,
-                "bootstrap_nodes",
-                f"are addresses for TCP, ws or wss, which {address} is not",
-            )
-        self.key()
-
-    def _check_kinds(self) -> None:
-        """Programs that are not type-checked deserve a name and a reason too."""
-        for name in _INTEGERS:
-            value: object = getattr(self, name)
-            _check(value is None or _is_integer(value), name, f"is an int, not {value!r}")
-        _check(
-            _is_integer(self.max_connections), "max_connections", f"is an int, not {self.max_connections!r}"
-        )
-        for name in _LISTS:
-            value = getattr(self, name)
-            listed = isinstance(value, Collection) and not isinstance(value, str | bytes)
-            _check(listed or (value is None and name == "shards"), name, f"is a list, not {value!r}")
-        for shard in self.shards or ():
-            _check(_is_integer(shard), "shards", f"are ints, not {shard!r}")
-        for name in ("announce", "bootstrap_nodes"):
-            for item in getattr(self, name):
-                _check(_is_a(item, str, Multiaddr), name, f"are multiaddrs or their texts, not {item!r}")
-        _check(_is_a(self.preset, str, type(None)), "preset", f"is a name, not {self.preset!r}")
-        _check(
-            _is_a(self.node_key, PrivateKey, str, type(None)),
-            "node_key",
-            f"is a PrivateKey or 64 hex digits, not {type(self.node_key).__name__}",
-        )
-        _check(
-            _is_a(self.listen_address, str),
-            "listen_address",
-            f"is an IP address, not {self.listen_address!r}",
-        )
-        _check(_is_a(self.gossip, GossipParams), "gossip", f"is a GossipParams, not {self.gossip!r}")
+        if self.mode == "core":
+            object.__setattr__(self, "mode", "relay")
+        check_config(self)
 
     @property
     def preset_values(self) -> Preset | None:
@@ -245,7 +190,7 @@ class NodeConfig:
     @property
     def topics(self) -> tuple[str, ...]:
         """The pubsub topics of the node's shards."""
-        shards = tuple(range(self.shard_count or 1)) if self.shards is None else tuple(self.shards)
+        shards = range(self.shard_count) if self.shards is None else self.shards
         try:
             return tuple(dict.fromkeys(shard_topic(self.cluster, shard) for shard in shards))
         except InvalidTopic as error:
@@ -294,41 +239,47 @@ class NodeConfig:
 
     def announced(self) -> tuple[Multiaddr, ...]:
         """The addresses to tell peers."""
-        return _parsed(self.announce, "announce")
+        return addresses_among(self.announce, "announce")
 
     def bootstrap(self) -> tuple[Multiaddr, ...]:
         """The addresses among the bootstrap nodes."""
-        return _parsed([node for node in self.bootstrap_nodes if not _is_record(node)], "bootstrap_nodes")
+        nodes = [node for node in self._bootstrap_nodes if not is_record(node) and not is_list(node)]
+        return addresses_among(nodes, "bootstrap_nodes")
 
     def bootstrap_records(self) -> tuple[str, ...]:
         """The node records among the bootstrap nodes, good and bad."""
-        return tuple(str(node) for node in self.bootstrap_nodes if _is_record(node))
+        return tuple(str(node) for node in self._bootstrap_nodes if is_record(node))
+
+    def discovery_urls(self) -> tuple[str, ...]:
+        """The node lists in DNS: those given as such, and those among the bootstrap nodes."""
+        lists = [str(node).strip() for node in self._bootstrap_nodes if is_list(node)]
+        return tuple(dict.fromkeys([*self.dns_discovery_urls, *lists]))
+
+    def stores(self) -> tuple[Multiaddr, ...]:
+        """The addresses of `store_nodes`."""
+        return addresses_among(self.store_nodes, "store_nodes")
+
+    def preferred(self) -> tuple[Multiaddr, ...]:
+        """The addresses of `preferred_service_nodes`."""
+        return addresses_among(self.preferred_service_nodes, "preferred_service_nodes")
+
+    def confirm_topics(self) -> tuple[tuple[str, str], ...]:
+        """What to monitor from the start, as pairs of pubsub topic and content topic."""
+        return topics_to_confirm(self)
+
+    def record_retention(self) -> Retention:
+        """Which records are kept."""
+        return record_retention(self.records_retention)
+
+    @property
+    def _bootstrap_nodes(self) -> Sequence[Multiaddr | str]:
+        """Those that were given; else those of the preset, unless other node lists were."""
+        if self.bootstrap_nodes is not None:
+            return self.bootstrap_nodes
+        preset = self.preset_values
+        return () if preset is None or self.dns_discovery_urls else preset.bootstrap_nodes
 
     def _or_preset(self, own: bool | None, name: str) -> bool:
         if own is not None:
             return own
         return self.preset_values is not None and bool(getattr(self.preset_values, name))
-
-
-def _is_record(node: Multiaddr | str) -> bool:
-    return isinstance(node, str) and node.strip().startswith("enr:")
-
-
-def _parsed(addresses: Sequence[Multiaddr | str], name: str) -> tuple[Multiaddr, ...]:
-    try:
-        return tuple(Multiaddr.parse(item) if isinstance(item, str) else item for item in addresses)
-    except InvalidInput as error:
-        raise InvalidInput(f"{name}: {error}") from error
-
-
-def _check(holds: bool, name: str, what: str) -> None:
-    if not holds:
-        raise InvalidInput(f"{name}: {what}")
-
-
-def _is_a(value: object, *kinds: type) -> bool:
-    return isinstance(value, kinds)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

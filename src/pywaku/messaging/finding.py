@@ -69,9 +69,10 @@ async def open_finding(
         for candidate in known.candidates:
             if candidate.addresses:
                 keeper.keep(candidate.addresses)
-        if config.dns_discovery_urls:
+        node_lists = config.discovery_urls()
+        if node_lists:
             resolver = DnsResolver(config.dns_servers)
-            book.add_discovery(DnsDiscovery(config.dns_discovery_urls, resolver, rng=rng))
+            book.add_discovery(DnsDiscovery(node_lists, resolver, rng=rng))
         if config.peer_exchange and relays:
             await stack.enter_async_context(
                 open_peer_exchange(
@@ -89,7 +90,7 @@ async def open_finding(
                     rng=rng,
                 )
             )
-        if relays and config.dns_discovery_urls:
+        if relays and node_lists:
             # Discovered peers are of use to relay once connected; the router makes its mesh of those.
             for shard in shards():
                 pools.open(Need(Service.RELAY, config.cluster, frozenset({shard})))
