@@ -118,7 +118,7 @@ async def test_a_failed_dial_is_noted_and_a_success_forgives_it() -> None:
 async def test_a_dial_that_fails_as_nobody_thought_of_is_a_failed_dial(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(*_: object, **__: object) -> PeerId:
+    async def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("out of the blue")
 
     async with SimulatedWorld(1) as world, world.host("a") as a, open_manager(a) as manager:
