@@ -40,7 +40,7 @@ def encode(data: Sequence[bytes], parity_count: int) -> list[bytes]:
     if not data or parity_count < 1 or not fits(len(data), parity_count):
         raise InvalidInput(
             f"{len(data)} data and {parity_count} parity shards are not possible: there is at least one of "
-            f"each, and data shards and the power of two that parity shards fit in are at most {POINTS} together"
+            f"each, and data and the power of two that parity fits in are at most {POINTS} together"
         )
     if len({len(shard) for shard in data}) > 1:
         raise InvalidInput("shards of one payload all have the same length")

@@ -24,7 +24,7 @@ class Reassembler:
 
     Each call returns what to store before anything else, in one transaction, and what to report. A
     reassembler that is made of what was `kept` goes on from there; its timeouts start anew, for time in which
-    nothing could arrive says nothing.
+    nothing could arrive says nothing, and until segments come, the oldest counts as having waited longest.
     """
 
     def __init__(
