@@ -48,6 +48,30 @@ async def test_node_stops_cleanly_on_a_signal(number: signal.Signals) -> None:
     assert " WARNING " not in node.log
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_node_that_waits_for_its_database_stops_on_a_signal_too(number: signal.Signals) -> None:
+    (silent,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = silent.socket.getsockname()[1]
+    url = f"postgres://user:word@127.0.0.1:{port}/waku"
+    process = await trio.lowlevel.open_process(
+        [*COMMAND, "node", *LOCAL, "--store", "--store-message-db-url", url], stdout=-1, stderr=-1
+    )
+    async with silent:
+        with trio.fail_after(30):
+            connection = await silent.accept()  # and no word to it
+        async with connection:
+            started = time.monotonic()
+            process.send_signal(number)
+            with trio.fail_after(30):
+                assert await process.wait() == 0
+            assert time.monotonic() - started < 2, "within 2 s, says the promise"
+    assert process.stdout is not None
+    assert process.stderr is not None
+    async with process.stdout, process.stderr:
+        assert b"".join([chunk async for chunk in process.stdout]) == b""
+        assert b"Traceback" not in b"".join([chunk async for chunk in process.stderr])
+
+
 async def test_nodes_as_processes_relay_for_each_other() -> None:
     """Two nodes that know only the one in the middle."""
     async with (

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
+import threading
 from typing import Any
 
 import click
 
+_GRACE_S = 1.0  # for a node that is told to stop while it starts
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # What a configuration's property is called on the command line, where it is not its name with hyphens.
 _OPTIONS = {
@@ -217,15 +220,42 @@ async def _run(config: Any) -> None:
     import trio
 
     from pywaku.messaging import open_node
+    from pywaku.tasks import open_service_nursery
 
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with open_node(config) as running:
-            click.echo(f"peer id {running.peer_id}")
-            for address in running.addresses:
-                click.echo(f"address {address}")
-            if running.enr is not None:
-                click.echo(f"record {running.enr.text}")
-            click.echo("ready")
-            async for number in signals:
-                logging.getLogger(__name__).info("signal received: signal=%s", signal.Signals(number).name)
-                break
+    stop = _Stop(trio.Event(), trio.CancelScope())
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals, stop.at_once:
+        async with open_service_nursery() as nursery:
+            nursery.start_soon(_heed, signals, stop)
+            async with open_node(config) as running:
+                stop.ready = True
+                click.echo(f"peer id {running.peer_id}")
+                for address in running.addresses:
+                    click.echo(f"address {address}")
+                if running.enr is not None:
+                    click.echo(f"record {running.enr.text}")
+                click.echo("ready")
+                await stop.asked.wait()
+
+
+class _Stop:
+    """How the node is asked to stop: in order once it is ready, at once before that or when asked again."""
+
+    def __init__(self, asked: Any, at_once: Any) -> None:
+        self.asked = asked
+        self.at_once = at_once
+        self.ready = False
+
+
+async def _heed(signals: Any, stop: _Stop) -> None:
+    async for number in signals:
+        logging.getLogger(__name__).info("signal received: signal=%s", signal.Signals(number).name)
+        if stop.ready and not stop.asked.is_set():
+            stop.asked.set()
+            continue
+        if not stop.ready:
+            # What it waits for may be in a thread that cannot be interrupted, as a database is; there is
+            # nothing to lose yet.
+            last = threading.Timer(_GRACE_S, os._exit, (0,))
+            last.daemon = True
+            last.start()
+        stop.at_once.cancel()
