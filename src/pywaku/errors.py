@@ -19,6 +19,10 @@ class InvalidTopic(InvalidInput):
     """A content topic or pubsub topic that is not of a form the specs define."""
 
 
+class UnsupportedTopic(InvalidTopic):
+    """A pubsub topic that the node does not operate on (another cluster or shard)."""
+
+
 class DecodeError(WakuError):
     """Bytes from outside that are not what they should be."""
 

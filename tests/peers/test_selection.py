@@ -205,11 +205,12 @@ def test_a_selection_holds_those_that_suit_in_the_order_of_the_spec(
     found = select(entries, LIGHTPUSH, rng=rng)
     assert {entry.peer for entry in found} == {entry.peer for entry in entries if suits(entry, LIGHTPUSH)}
 
-    def order(entry: PeerEntry) -> tuple[bool, bool, int]:
+    def order(entry: PeerEntry) -> tuple[bool, int, int]:
         old = entry.protocols == frozenset({LIGHTPUSH_2})
-        return old, entry.origin is not Origin.STATIC, entry.failures
+        place = {Origin.PREFERRED: 0, Origin.STATIC: 1}.get(entry.origin, 2)
+        return old, place, entry.failures
 
     assert all(order(one) <= order(other) for one, other in pairwise(found))
     for entry in found:
         assert entry.cluster_id in (None, CLUSTER)
-        assert entry.origin is Origin.STATIC or (entry.cluster_id == CLUSTER and 0 in (entry.shards or ()))
+        assert entry.origin.configured or (entry.cluster_id == CLUSTER and 0 in (entry.shards or ()))

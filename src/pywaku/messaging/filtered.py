@@ -40,15 +40,22 @@ class Filtered:
         """Have the messages of a content topic pushed, until as many `want_no_more` as `want`."""
         shard = self._shards.get(pubsub_topic)
         if shard is None:
-            pool = self._pools.open(need_of(Service.FILTER, pubsub_topic))
             shard = self._shards[pubsub_topic] = _FilteredShard(
-                pool, self.client, self._nursery, pubsub_topic
+                self.pool(pubsub_topic), self.client, self._nursery, pubsub_topic
             )
         shard.want(content_topic)
 
     def want_no_more(self, pubsub_topic: str, content_topic: str) -> None:
         """Unsubscribe from it, if nobody wants it any more."""
         self._shards[pubsub_topic].want_no_more(content_topic)
+
+    def pool(self, pubsub_topic: str) -> NodePool:
+        """The nodes of a shard."""
+        return self._pools.open(need_of(Service.FILTER, pubsub_topic))
+
+    async def established(self, pubsub_topic: str, content_topic: str) -> None:
+        """Returns once a node has agreed to push what is wanted; never, if none does."""
+        await self._shards[pubsub_topic].established(content_topic)
 
     def close(self) -> None:
         """Hear of the pools no more."""
@@ -67,6 +74,8 @@ class _FilteredShard:
         self._nursery = nursery
         self._topic = pubsub_topic
         self._wanted: Counter[str] = Counter()
+        self._agreed: dict[PeerId, set[str]] = {}
+        self._changed = trio.Event()
         self._unwatch: Callable[[], None] = pool.watch(self._heard)
 
     def want(self, content_topic: str) -> None:
@@ -81,8 +90,16 @@ class _FilteredShard:
         self._wanted[content_topic] -= 1
         if self._wanted[content_topic] <= 0:
             del self._wanted[content_topic]
+            self._wake()
             for peer in self._pool.in_use:
                 self._nursery.start_soon(self._unsubscribe, peer, content_topic)
+
+    async def established(self, content_topic: str) -> None:
+        """Returns once a node has agreed to push it, or nobody wants it any more."""
+        while content_topic in self._wanted and not any(
+            content_topic in agreed for agreed in self._agreed.values()
+        ):
+            await self._changed.wait()
 
     def close(self) -> None:
         """Hear of the pool no more."""
@@ -94,8 +111,13 @@ class _FilteredShard:
                 self._nursery.start_soon(self._subscribe, peer, list(self._wanted))
             case Replace(old):
                 self._client.forget(old)
+                self._agreed.pop(old, None)
             case Ping(peer):
                 self._nursery.start_soon(self._ping, peer)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     async def _subscribe(self, peer: PeerId, content_topics: Iterable[str]) -> None:
         topics = list(content_topics)
@@ -108,11 +130,15 @@ class _FilteredShard:
             return
         except NetworkError as error:
             outcome = outcome_of(error)
-        if not outcome.ok:
+        if outcome.ok:
+            self._agreed.setdefault(peer, set()).update(topics)
+            self._wake()
+        else:
             logger.debug("filter subscribe failed: peer=%s outcome=%s", peer.short(), outcome)
         self._pool.report(peer, outcome)
 
     async def _unsubscribe(self, peer: PeerId, content_topic: str) -> None:
+        self._agreed.get(peer, set[str]()).discard(content_topic)
         try:
             await self._client.unsubscribe(peer, self._topic, [content_topic])
         except (NetworkError, NodeClosed) as error:

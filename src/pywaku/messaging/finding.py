@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from pywaku.keys import PrivateKey
 from pywaku.messaging.config import NodeConfig
+from pywaku.messaging.environment import Environment
 from pywaku.network.keeper import open_keeper
 from pywaku.network.port import Network
 from pywaku.peers.discovery import read_bootstrap
 from pywaku.peers.dns import DnsDiscovery
-from pywaku.peers.manager import PeerManager, open_peers
+from pywaku.peers.entry import Origin
+from pywaku.peers.manager import PeerManager, PeersOptions, open_peers
 from pywaku.peers.pools import Pools, open_pools
 from pywaku.peers.record import NodeRecord
 from pywaku.peers.resolver import DnsResolver
@@ -53,22 +53,37 @@ async def open_finding(
     metadata: Metadata,
     key: PrivateKey,
     shards: Callable[[], list[int]],
-    rng: random.Random,
+    environment: Environment,
 ) -> AsyncGenerator[Finding]:
     """Keep a peer book, look for peers as the configuration says, and stay connected with bootstrap nodes."""
     relays = config.mode == "relay"
+    rng = environment.rng
     async with AsyncExitStack() as stack:
         book = await stack.enter_async_context(
-            open_peers(network, path=config.peers_path, metadata=metadata.of, rng=rng)
+            open_peers(
+                network,
+                path=config.peers_path,
+                metadata=metadata.of,
+                options=PeersOptions(transports=environment.transports),
+                rng=rng,
+                clock=lambda: environment.clock() / 1e9,
+            )
         )
         pools = await stack.enter_async_context(open_pools(book))
-        record = await _own_record(config, network, book, key, shards()) if key.kind == "secp256k1" else None
-        known = read_bootstrap([str(node) for node in (*config.bootstrap(), *config.bootstrap_records())])
-        book.learn(known.candidates)
+        now_s = environment.clock() // 1_000_000_000
+        record = None
+        if key.kind == "secp256k1":
+            record = await _own_record(config, network, book, key, shards(), now_s)
         keeper = await stack.enter_async_context(open_keeper(network, rng=rng))
-        for candidate in known.candidates:
-            if candidate.addresses:
-                keeper.keep(candidate.addresses)
+        for origin, nodes in (
+            (Origin.PREFERRED, (*config.stores(), *config.preferred())),
+            (Origin.STATIC, (*config.bootstrap(), *config.bootstrap_records())),
+        ):
+            known = read_bootstrap([str(node) for node in nodes], origin=origin)
+            book.learn(known.candidates)
+            for candidate in known.candidates:
+                if candidate.addresses:
+                    keeper.keep(candidate.addresses)
         node_lists = config.discovery_urls()
         if node_lists:
             resolver = DnsResolver(config.dns_servers)
@@ -98,10 +113,10 @@ async def open_finding(
 
 
 async def _own_record(
-    config: NodeConfig, network: Network, book: PeerManager, key: PrivateKey, shards: list[int]
+    config: NodeConfig, network: Network, book: PeerManager, key: PrivateKey, shards: list[int], now_s: int
 ) -> NodeRecord:
     """This node's record, with the number that follows on the last run's where that is remembered."""
-    record = NodeRecord(key, saved=await book.fact(_SAVED_RECORD), seq=int(time.time()))
+    record = NodeRecord(key, saved=await book.fact(_SAVED_RECORD), seq=now_s)
     if config.mode == "relay":
         capabilities = Capability.RELAY
         capabilities |= Capability.LIGHTPUSH if config.lightpush else Capability(0)

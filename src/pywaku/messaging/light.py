@@ -1,68 +1,92 @@
-"""Sending and receiving through service nodes, together: the bare protocols of an edge node."""
+"""Sending and receiving through service nodes: the transport of edge nodes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
+from typing import Final, Literal
 
-from pywaku.errors import NodeClosed
-from pywaku.message import WakuMessage
+from pywaku.ids import PeerId
 from pywaku.messaging.filtered import Filtered
+from pywaku.messaging.health import ShardPeers
 from pywaku.messaging.pushing import Pushing
+from pywaku.messaging.record import MessageRecord
+from pywaku.messaging.transport import Handover, OnEcho
 from pywaku.peers.pools import Pools
 from pywaku.protocols.filter import FilterClient, Subscription
 from pywaku.protocols.lightpush import LightpushClient
-from pywaku.protocols.relay import PublishOutcome
 from pywaku.tasks import open_service_nursery
+
+_CAPACITY: Final = 4096
 
 
 @asynccontextmanager
 async def open_light(
     pools: Pools, lightpush: LightpushClient, filter_: FilterClient
-) -> AsyncGenerator[LightMessaging]:
+) -> AsyncGenerator[Light]:
     """Send and receive through the nodes of `pools`."""
     async with open_service_nursery() as nursery:
-        light = LightMessaging(Pushing(pools, lightpush), Filtered(pools, filter_, nursery))
+        light = Light(pools, Pushing(pools, lightpush, nursery), Filtered(pools, filter_, nursery))
         try:
             yield light
         finally:
             light.close()
 
 
-class LightMessaging:
-    """Made by `open_light`."""
+class Light:
+    """The transport of a light node. Made by `open_light`."""
 
-    def __init__(self, pushing: Pushing, filtered: Filtered) -> None:
-        self.pushing = pushing
-        self.filtered = filtered
-        self._closed = False
+    name: Literal["filter"] = "filter"
+    concurrency = 64
 
-    async def publish(
-        self, pubsub_topic: str, message: WakuMessage, *, timeout: float = 10.0
-    ) -> PublishOutcome:
-        """Push a message through the service nodes in use; `peers` is how many of them relayed it.
+    def __init__(self, pools: Pools, pushing: Pushing, filtered: Filtered) -> None:
+        self._pools = pools
+        self._pushing = pushing
+        self._filtered = filtered
 
-        Waits up to `timeout` seconds for a service node. Raises `MessageRefused` for a message too large.
-        """
-        self._require_open()
-        return await self.pushing.publish(pubsub_topic, message, timeout=timeout)
+    async def send(self, record: MessageRecord, *, resend: bool) -> Handover:
+        """Push it through the service nodes in use."""
+        return await self._pushing.push(record.pubsub_topic, record.message)
 
-    def subscribe(self, pubsub_topic: str, content_topic: str, *, capacity: int = 1000) -> Subscription:
-        """Messages of a content topic, from all service nodes in use and each once."""
-        self._require_open()
-        self.filtered.want(pubsub_topic, content_topic)
-        return self.filtered.client.messages(
-            pubsub_topic,
-            capacity=capacity,
-            content_topics=[content_topic],
-            on_end=lambda: self.filtered.want_no_more(pubsub_topic, content_topic),
+    def listen(self, pubsub_topic: str) -> Subscription:
+        """What service nodes push of the shard. The shard's pools begin to look for such nodes."""
+        self._filtered.pool(pubsub_topic)
+        self._pushing.pool(pubsub_topic)
+        subscription = self._filtered.client.messages(pubsub_topic, capacity=_CAPACITY)
+        subscription.content_topics = frozenset()
+        return subscription
+
+    def on_echo(self, listener: OnEcho) -> None:
+        """Service nodes push what this node has sent like any other message."""
+
+    def want(self, pubsub_topic: str, content_topic: str) -> None:
+        """Have it pushed, wherever the nodes in use are."""
+        self._filtered.want(pubsub_topic, content_topic)
+
+    def want_no_more(self, pubsub_topic: str, content_topic: str) -> None:
+        """Unsubscribe, if nobody else wants it."""
+        self._filtered.want_no_more(pubsub_topic, content_topic)
+
+    async def established(self, pubsub_topic: str, content_topic: str) -> None:
+        """Returns once a service node has agreed to push it; never, if none does."""
+        await self._filtered.established(pubsub_topic, content_topic)
+
+    def peers(self, pubsub_topic: str) -> ShardPeers:
+        """The service nodes in use."""
+        return ShardPeers(
+            lightpush=len(self._pushing.pool(pubsub_topic).in_use),
+            filter=len(self._filtered.pool(pubsub_topic).in_use),
         )
+
+    @property
+    def offline(self) -> bool:
+        """Is the network taken to be away?"""
+        return self._pools.offline
+
+    def busy_peers(self, pubsub_topic: str) -> Collection[PeerId]:
+        """The light push nodes in use: another node should say whether a message is stored."""
+        return self._pushing.pool(pubsub_topic).in_use
 
     def close(self) -> None:
         """Want nothing any more; `open_light` does this."""
-        self._closed = True
-        self.filtered.close()
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise NodeClosed("the node is closed")
+        self._filtered.close()

@@ -1,87 +1,173 @@
-"""A node: the network, the relay and the protocols around it, opened and closed as one."""
+"""A node: what the application holds in its hands."""
 
 from __future__ import annotations
 
-import logging
-import random
-import secrets
-import ssl
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Unpack
+from dataclasses import dataclass
 
 import trio
 
 from pywaku.errors import InvalidInput, NotConnected
 from pywaku.ids import PeerId
-from pywaku.keys import PrivateKey
-from pywaku.message import WakuMessage
-from pywaku.messaging.config import NodeConfig, NodeProperties
-from pywaku.messaging.finding import Finding, open_finding
-from pywaku.messaging.light import LightMessaging, open_light
-from pywaku.messaging.services import Services, open_services
-from pywaku.network.libp2p.host import open_network
-from pywaku.network.libp2p.limits import HostLimits
-from pywaku.network.liveness import open_liveness
-from pywaku.network.port import (
-    Network,
-    PeerConnected,
-    PeerDisconnected,
-    PeerEvent,
-    PeerIdentified,
-    PeerListener,
-)
+from pywaku.messaging.config import NodeConfig
+from pywaku.messaging.events import Events
+from pywaku.messaging.finding import Finding
+from pywaku.messaging.health import HealthStatus, TopicHealth
+from pywaku.messaging.messaging import Messaging
+from pywaku.messaging.record import Decoder, Encoder, Message, PlainCodec, RequestId, SubscriptionId
+from pywaku.messaging.services import Services
+from pywaku.messaging.storage import MessageStorage
+from pywaku.messaging.subscriptions import Subscription, SubscriptionListener
+from pywaku.messaging.watching import HealthWatch
+from pywaku.network.port import Network
 from pywaku.peers.selection import Need
 from pywaku.peers.services import Service
-from pywaku.protocols.filter import open_filter_client
-from pywaku.protocols.lightpush import AutoSharding, LightpushClient
-from pywaku.protocols.metadata import Metadata, MetadataOptions, open_metadata
-from pywaku.protocols.relay import PublishOutcome, Relay, RelayOptions, Subscription, open_relay
+from pywaku.protocols.metadata import Metadata
+from pywaku.protocols.relay import Relay
 from pywaku.protocols.store import StoreClient, StoreMessages, StoreQuery
-from pywaku.topics import auto_shard_topic, parse_shard_topic, shard_topic
+from pywaku.topics import ContentTopic, auto_shard_topic, parse_shard_topic
 from pywaku.wire.enr import Enr
 from pywaku.wire.multiaddr import Multiaddr
 
-logger = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a node consists of. It is there to look at: counters, tables, queues."""
+
+    network: Network
+    metadata: Metadata
+    finding: Finding
+    store: StoreClient
+    services: Services
+    messaging: Messaging
+    health: HealthWatch
+    relay: Relay | None
 
 
 class Node:
     """A running node. Made by `open_node`.
 
-    `relay` is for validators, callbacks and a look at meshes and scores; `services` for a look at what the
-    node does for others; `finding` for the peer book and the pools of service nodes; `store` for queries at
-    nodes of one's choice; `network` for connections, streams and protocols of one's own; `config` is what the
-    node was told.
+    `messages` is what is known of messages (Message Storage API), `events` tells what happens. `relay` is for
+    validators and a look at meshes and scores; `services` for a look at what the node does for others;
+    `finding` for the peer book and the pools of service nodes; `network` for connections, streams and
+    protocols of one's own; `config` is what the node was told.
     """
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        network: Network,
-        metadata: Metadata,
-        finding: Finding,
-        store: StoreClient,
-        *,
-        relay: Relay | None = None,
-        services: Services | None = None,
-        light: LightMessaging | None = None,
-    ) -> None:
+    def __init__(self, config: NodeConfig, parts: Parts) -> None:
         self.config = config
-        self.network = network
-        self.metadata = metadata
-        self.finding = finding
-        self.store = store
-        self.services = services if services is not None else Services()
-        self.light = light
-        self._relay = relay
+        self.parts = parts
+        self._messaging = parts.messaging
+
+    # Messages
+
+    def send(self, encoder: Encoder, message: Message) -> RequestId:
+        """Have a message sent: in the background, with retries; returns the id of the request at once.
+
+        What becomes of it is in its record (`messages`) and in events. With `records_path` it outlives the
+        process from now on. Raises `UnsupportedTopic` for a pubsub topic that this node does not operate on,
+        `MessageRefused` for a message that is too large, `LimitExceeded` while `max_pending_sends` messages
+        wait, and `RecordError` where it could not be recorded.
+        """
+        return self._messaging.send(encoder, message)
+
+    def cancel_request(self, request_id: RequestId) -> None:
+        """Give a request up. Ignored if the id is unknown, or the request sent, failed or cancelled."""
+        self._messaging.cancel_request(request_id)
+
+    @property
+    def pending_requests(self) -> tuple[RequestId, ...]:
+        """The requests that are neither sent nor given up, each once, oldest first."""
+        return self._messaging.pending_requests
+
+    async def subscribe(
+        self, decoder: Decoder, listener: SubscriptionListener | None = None, *, capacity: int = 1000
+    ) -> Subscription:
+        """Receive the messages of a decoder's topics: by iterating over the subscription, or by `listener`.
+
+        A listener, sync or async, is called with each record, one after the other; what it raises is logged
+        and ignored. An edge node waits up to 5 s for a service node to agree; without one the subscription
+        stands all the same, and begins when there is one. Raises `UnsupportedTopic` as `send` does.
+        """
+        return await self._messaging.subscribe(decoder, listener, capacity)
+
+    def unsubscribe(self, subscription_id: SubscriptionId) -> None:
+        """End a subscription: nothing further reaches it. Ignored if there is none of this id."""
+        self._messaging.unsubscribe(subscription_id)
+
+    @property
+    def active_subscriptions(self) -> tuple[SubscriptionId, ...]:
+        """The ids of the subscriptions, each once; the background one is `BACKGROUND_SUBSCRIPTION`."""
+        return self._messaging.active_subscriptions
+
+    @property
+    def messages(self) -> MessageStorage:
+        """What is known of messages that were sent, received or stored."""
+        return self._messaging.messages
+
+    @property
+    def events(self) -> Events:
+        """What happens: `health:change`, `message:sent` and so on."""
+        return self._messaging.events
+
+    @property
+    def health(self) -> HealthStatus:
+        """How well the node is connected."""
+        return self.parts.health.status
+
+    def topic_health(self, content_topic: str) -> TopicHealth:
+        """How well the node is connected for a content topic, if it is subscribed to."""
+        return self.parts.health.of_content_topic(self.pubsub_topic_of(content_topic), content_topic)
+
+    def shard_health(self, pubsub_topic: str) -> TopicHealth:
+        """How well the node is connected on a shard."""
+        return self.parts.health.of_shard(pubsub_topic)
+
+    def codec(
+        self, content_topic: str, *, pubsub_topic: str | None = None, ephemeral: bool = False
+    ) -> PlainCodec:
+        """An encoder and decoder for a content topic that leaves payloads as they are."""
+        ContentTopic.parse(content_topic)
+        topic = self.pubsub_topic_of(content_topic) if pubsub_topic is None else pubsub_topic
+        return PlainCodec(content_topic, topic, ephemeral=ephemeral)
+
+    async def query(
+        self, query: StoreQuery, *, limit: int | None = None, timeout: float = 10.0
+    ) -> StoreMessages:
+        """The messages that store nodes keep, as an async iterator over all pages.
+
+        Store nodes among the peers are used, and when one fails the query goes on at another. Waits up to
+        `timeout` seconds for one; raises `NotConnected` if there is none.
+        """
+        shards: frozenset[int] = frozenset()
+        if query.pubsub_topic is not None:
+            shards = frozenset({parse_shard_topic(query.pubsub_topic)[1]})
+        pool = self.finding.pools.open(Need(Service.STORE, self.config.cluster, shards))
+        with trio.move_on_after(timeout):
+            return self.parts.store.messages(query, await pool.wait_for(), limit=limit)
+        raise NotConnected(f"no store node was found within {timeout:g} s")
+
+    # The node and its network
 
     @property
     def relay(self) -> Relay:
         """The relay. Raises `InvalidInput` on an edge node, which has none."""
-        if self._relay is None:
+        if self.parts.relay is None:
             raise InvalidInput("this node has no relay: its mode is edge")
-        return self._relay
+        return self.parts.relay
+
+    @property
+    def network(self) -> Network:
+        """Connections, streams and protocols."""
+        return self.parts.network
+
+    @property
+    def finding(self) -> Finding:
+        """The peer book and the pools of service nodes."""
+        return self.parts.finding
+
+    @property
+    def services(self) -> Services:
+        """What the node does for others."""
+        return self.parts.services
 
     @property
     def enr(self) -> Enr | None:
@@ -105,7 +191,7 @@ class Node:
 
     @property
     def pubsub_topics(self) -> tuple[str, ...]:
-        """The shards this node relays, as pubsub topics."""
+        """The shards this node operates on, as pubsub topics."""
         return self.config.topics
 
     def pubsub_topic_of(self, content_topic: str) -> str:
@@ -131,195 +217,3 @@ class Node:
         disconnected again.
         """
         return await self.network.connect(Multiaddr.parse(address) if isinstance(address, str) else address)
-
-    async def publish(self, message: WakuMessage, *, shard: int | None = None) -> PublishOutcome:
-        """Publish a message on its shard; the outcome tells how many peers took it.
-
-        An edge node pushes it through its service nodes, waiting up to 10 s for one; `peers` is how many of
-        them relayed it.
-
-        With `shard` it goes to that shard, whatever its content topic, and whether the node relays it or not.
-        Raises `MessageRefused` (an `InvalidInput`) for a message that the network's rules forbid.
-        """
-        if not isinstance(message, WakuMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"publish takes a WakuMessage, not a {type(message).__name__}")
-        topic = self._topic(message.content_topic, shard)
-        if self.light is not None:
-            return await self.light.publish(topic, message)
-        return await self.relay.publish(topic, message)
-
-    def subscribe(
-        self, content_topic: str | None = None, *, shard: int | None = None, capacity: int = 1000
-    ) -> Subscription:
-        """Messages of `content_topic`, or without it all of the shard, as they arrive; the node's own too.
-
-        The content topic decides on the shard, unless `shard` says which. A shard that the node did not relay
-        is joined for as long as the subscription lasts. What arrives while `capacity` messages wait is
-        dropped and counted in `Subscription.dropped`.
-        """
-        if self.light is not None:
-            if content_topic is None:
-                raise InvalidInput("an edge node subscribes to a content topic")
-            return self.light.subscribe(self._topic(content_topic, shard), content_topic, capacity=capacity)
-        if content_topic is None and shard is None and len(self.pubsub_topics) > 1:
-            raise InvalidInput("subscribe to a content topic or a shard: this node has several shards")
-        return self.relay.subscribe(
-            self._topic(content_topic, shard),
-            content_topics=None if content_topic is None else (content_topic,),
-            capacity=capacity,
-        )
-
-    async def query(
-        self, query: StoreQuery, *, limit: int | None = None, timeout: float = 10.0
-    ) -> StoreMessages:
-        """The messages that store nodes keep, as an async iterator over all pages.
-
-        Store nodes among the peers are used, and when one fails the query goes on at another. Waits up to
-        `timeout` seconds for one; raises `NotConnected` if there is none.
-        """
-        shards: frozenset[int] = frozenset()
-        if query.pubsub_topic is not None:
-            shards = frozenset({parse_shard_topic(query.pubsub_topic)[1]})
-        pool = self.finding.pools.open(Need(Service.STORE, self.config.cluster, shards))
-        with trio.move_on_after(timeout):
-            return self.store.messages(query, await pool.wait_for(), limit=limit)
-        raise NotConnected(f"no store node was found within {timeout:g} s")
-
-    def _topic(self, content_topic: str | None, shard: int | None) -> str:
-        if shard is not None:
-            count = self.config.shard_count
-            if count and not 0 <= shard < count:
-                raise InvalidInput(f"shards are 0 to {count - 1} in this network, not {shard}")
-            return shard_topic(self.config.cluster, shard)
-        return self.pubsub_topics[0] if content_topic is None else self.pubsub_topic_of(content_topic)
-
-
-@asynccontextmanager
-async def open_node(
-    config: NodeConfig | None = None, /, **properties: Unpack[NodeProperties]
-) -> AsyncGenerator[Node]:
-    """A running node, from a `NodeConfig` or its properties; leaving the context leaves nothing behind.
-
-    Raises `InvalidInput` for a configuration that cannot be meant and `ListenError` for a port in use.
-    """
-    if config is not None and properties:
-        raise InvalidInput("open_node takes a NodeConfig or properties, not both")
-    config = config if config is not None else NodeConfig(**properties)
-    key = config.key() or PrivateKey.generate()
-    rng = random.Random(config.seed if config.seed is not None else secrets.randbits(64))
-    async with AsyncExitStack() as stack:
-        network = await stack.enter_async_context(
-            open_network(
-                key=key,
-                listen=config.listen_addresses(),
-                announce=config.announced(),
-                tls_server=_server_tls(config),
-                limits=HostLimits(max_connections=config.max_connections),
-            )
-        )
-        stack.callback(network.watch(_log_peers(network)))
-        await stack.enter_async_context(open_liveness(network))
-        if config.mode == "edge":
-            node = await _edge(config, network, key, rng, stack)
-        else:
-            node = await _relaying(config, network, key, rng, stack)
-        logger.info("node started: peer=%s topics=%s", node.peer_id, ",".join(config.topics))
-        try:
-            yield node
-        finally:
-            logger.info("node stopping: peer=%s", node.peer_id)
-
-
-async def _relaying(
-    config: NodeConfig, network: Network, key: PrivateKey, rng: random.Random, stack: AsyncExitStack
-) -> Node:
-    """A node that takes part in the gossip of its shards, and serves light nodes."""
-    options = RelayOptions(
-        validate_timestamps=config.timestamps_validated, free_bandwidth_bps=config.bandwidth_limit
-    )
-    relay = await stack.enter_async_context(
-        open_relay(network, params=config.gossip, options=options, rng=rng)
-    )
-
-    def shards() -> list[int]:
-        return relay.shards_of(config.cluster)
-
-    metadata = await stack.enter_async_context(
-        open_metadata(
-            network,
-            cluster_id=config.cluster,
-            shards=shards,
-            options=MetadataOptions(require=config.metadata_required),
-        )
-    )
-    for topic in config.topics:
-        relay.subscribe_callback(topic, _relay_only)
-    services = await stack.enter_async_context(open_services(config, network, relay))
-    finding = await stack.enter_async_context(open_finding(config, network, metadata, key, shards, rng))
-    store = StoreClient(network, rng=rng)
-    return Node(config, network, metadata, finding, store, relay=relay, services=services)
-
-
-async def _edge(
-    config: NodeConfig, network: Network, key: PrivateKey, rng: random.Random, stack: AsyncExitStack
-) -> Node:
-    """A light node, which sends, receives and queries through service nodes."""
-    metadata = await stack.enter_async_context(
-        open_metadata(
-            network,
-            cluster_id=config.cluster,
-            shards=None,
-            options=MetadataOptions(require=config.metadata_required),
-        )
-    )
-
-    def no_shards() -> list[int]:
-        return []
-
-    finding = await stack.enter_async_context(open_finding(config, network, metadata, key, no_shards, rng))
-    filter_ = await stack.enter_async_context(open_filter_client(network, rng=rng))
-    sharding = AutoSharding(config.cluster, config.shard_count) if config.shard_count else None
-    lightpush = LightpushClient(network, auto_sharding=sharding, rng=rng)
-    light = await stack.enter_async_context(open_light(finding.pools, lightpush, filter_))
-    return Node(config, network, metadata, finding, StoreClient(network, rng=rng), light=light)
-
-
-def _relay_only(_: object) -> None:
-    """Holds a shard's mesh open where the application has not subscribed itself."""
-
-
-def _server_tls(config: NodeConfig) -> ssl.SSLContext | None:
-    if config.websocket_secure_cert is None or config.websocket_secure_key is None:
-        return None
-    cert, key = config.websocket_secure_cert, config.websocket_secure_key
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    for name, path in (("websocket_secure_cert", cert), ("websocket_secure_key", key)):
-        try:
-            text = Path(path).read_text(errors="replace")
-        except OSError as error:
-            raise InvalidInput(f"{name}: cannot read {path}: {error.strerror or error}") from error
-        if "-----BEGIN " not in text:
-            raise InvalidInput(f"{name}: {path} is no PEM file")
-    try:
-        context.load_cert_chain(cert, key, password=_no_password)
-    except ssl.SSLError as error:
-        raise InvalidInput(f"websocket_secure_cert: {cert} cannot be used with {key}: {error}") from error
-    return context
-
-
-def _no_password() -> str:
-    """Without this OpenSSL would ask at the terminal, where nobody may be."""
-    raise InvalidInput("websocket_secure_key: is encrypted; give a key without a pass phrase")
-
-
-def _log_peers(network: Network) -> PeerListener:
-    def log(event: PeerEvent) -> None:
-        match event:
-            case PeerConnected(peer, direction, address):
-                logger.info("peer joined: peer=%s direction=%s address=%s", peer, direction.value, address)
-            case PeerIdentified(peer, protocols, agent, _):
-                logger.debug("peer identified: peer=%s agent=%s protocols=%d", peer, agent, len(protocols))
-            case PeerDisconnected(peer, reason):
-                logger.info("peer left: peer=%s reason=%s connected=%d", peer, reason, len(network.peers))
-
-    return log

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pywaku.archive import Archive, ArchiveWriter, open_archive, open_archive_writer
 from pywaku.messaging.config import NodeConfig
+from pywaku.messaging.environment import Environment
 from pywaku.network.port import Network
 from pywaku.protocols.filter import FilterService, open_filter_service
 from pywaku.protocols.lightpush import (
@@ -32,7 +33,9 @@ class Services:
 
 
 @asynccontextmanager
-async def open_services(config: NodeConfig, network: Network, relay: Relay) -> AsyncGenerator[Services]:
+async def open_services(
+    config: NodeConfig, network: Network, relay: Relay, environment: Environment
+) -> AsyncGenerator[Services]:
     """Mount what the configuration says; leaving it unmounts, and writes what is to be stored."""
     lightpush: LightpushService | None = None
     filter_: FilterService | None = None
@@ -43,9 +46,9 @@ async def open_services(config: NodeConfig, network: Network, relay: Relay) -> A
         if config.store:
             # The archive is opened first: a node that was told to store and cannot does not start.
             archive = await stack.enter_async_context(
-                open_archive(config.store_url, retention=config.store_retention)
+                open_archive(config.store_url, retention=config.store_retention, clock=environment.clock)
             )
-            writer = await stack.enter_async_context(open_archive_writer(archive))
+            writer = await stack.enter_async_context(open_archive_writer(archive, clock=environment.clock))
             stack.enter_context(store_from_relay(relay, writer, config.topics))
             store = await stack.enter_async_context(open_store_service(network, archive))
         if config.lightpush:

@@ -1,0 +1,268 @@
+"""Sending in the background: attempts, retries, store checks, as `Outgoing` decides (MESSAGING-API, Send)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from pywaku.ids import PeerId
+from pywaku.messaging.attempts import Attempt, Progress, SendPolicy, Step, Verdict
+from pywaku.messaging.outgoing import Outgoing
+from pywaku.messaging.record import MessageRecord, RequestId
+from pywaku.messaging.records import Change, Recorder
+from pywaku.messaging.reports import Reports
+from pywaku.messaging.transport import Handover, Transport
+
+logger = logging.getLogger(__name__)
+
+_MAX_RECENT: Final = 16_384
+"""Messages of this node that are recognized when they come back."""
+
+StoreCheck = Callable[[str, list[bytes]], Awaitable[Mapping[bytes, PeerId]]]
+"""Which of these messages of a pubsub topic are stored, and where."""
+
+
+class _Own:
+    """A message of this node, and the peers that it was given to."""
+
+    __slots__ = ("record", "through")
+
+    def __init__(self, record: MessageRecord) -> None:
+        self.record = record
+        self.through: frozenset[PeerId] = frozenset()
+
+
+class Sender:
+    """Sends what `submit` gives it. Its tasks run in `nursery`.
+
+    `on_left` hears of each message the first time that a peer has taken it, and `on_need` of pubsub topics
+    on which there is something to send, or no more.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        recorder: Recorder,
+        reports: Reports,
+        clock: Callable[[], int],
+        policy: SendPolicy,
+        *,
+        is_stored: StoreCheck | None,
+        on_left: Callable[[MessageRecord], None],
+        on_need: Callable[[str, bool], None],
+    ) -> None:
+        self._transport = transport
+        self._recorder = recorder
+        self._reports = reports
+        self._clock = clock
+        self._is_stored = is_stored
+        self._on_left = on_left
+        self._on_need = on_need
+        self._outgoing = Outgoing(replace(policy, concurrency=transport.concurrency))
+        self._pending: dict[RequestId, MessageRecord] = {}
+        self._recent: OrderedDict[bytes, _Own] = OrderedDict()
+        self._idle = trio.lowlevel.ParkingLot()
+        self._due = math.inf  # when there is something to do next
+        self._sooner = trio.Event()
+        self._all_tried = trio.lowlevel.ParkingLot()
+
+    @property
+    def pending(self) -> tuple[RequestId, ...]:
+        """The requests that are neither sent nor given up, oldest first."""
+        return self._outgoing.pending
+
+    def require_room(self) -> None:
+        """Raise `LimitExceeded` if as many messages wait to be sent as may."""
+        self._outgoing.require_room()
+
+    def submit(self, record: MessageRecord) -> None:
+        """Send a message of a record that has been accepted."""
+        assert record.request_id is not None
+        topic = record.pubsub_topic
+        first = topic not in self._outgoing.pubsub_topics
+        self._outgoing.submit(
+            record.request_id,
+            record.message_hash,
+            topic,
+            confirm=self._is_stored is not None and not record.message.ephemeral,
+            attempts=record.attempts,
+        )
+        self._pending[record.request_id] = record
+        self._remember(record)
+        if first:
+            self._on_need(topic, True)
+        if self._idle:
+            self._idle.unpark()
+
+    def cancel(self, request_id: RequestId) -> None:
+        """Give a request up; ignored if it is unknown or finished."""
+        self._follow(self._outgoing.cancel(request_id))
+        self._look_at_the_time()
+
+    def allow(self, pubsub_topics: Iterable[str]) -> None:
+        """Messages may be sent on these pubsub topics, and on no others."""
+        self._outgoing.allow(pubsub_topics, trio.current_time())
+        self._idle.unpark_all()
+        self._look_at_the_time()
+
+    def own(self, message_hash: bytes, peer: PeerId) -> MessageRecord | None:
+        """A peer has sent, or holds, this message: if it is one of this node, it has travelled.
+
+        That is so if the peer is not one that was given it by this node (REQ-RES-RELIABILITY, "Retry missing
+        messages": to a different service node than the one used for LightPush).
+        """
+        own = self._recent.get(message_hash)
+        if own is None:
+            return None
+        if self._outgoing.awaits(message_hash) and peer not in own.through:
+            self._follow(self._outgoing.seen([message_hash]))
+        return own.record
+
+    def echoed(self, message_hash: bytes, peer: PeerId) -> MessageRecord | None:
+        """The same for a peer that sent it back by relay, which it does only if it has it from another."""
+        own = self._recent.get(message_hash)
+        if own is None or own.record.received:
+            return None
+        if self._outgoing.awaits(message_hash):
+            self._follow(self._outgoing.seen([message_hash]))
+        own.record = replace(own.record, received=True)
+        return own.record
+
+    def in_store(self, message_hash: bytes) -> MessageRecord | None:
+        """A store holds this message: if it is one of this node, it has travelled."""
+        if self._outgoing.awaits(message_hash):
+            self._follow(self._outgoing.seen([message_hash]))
+        own = self._recent.get(message_hash)
+        return None if own is None else own.record
+
+    async def tried(self) -> None:
+        """Returns when every message was tried to send at least once."""
+        while self._outgoing.untried:
+            await self._all_tried.park()
+
+    # Live
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Begin."""
+        for _ in range(self._transport.concurrency):
+            nursery.start_soon(self._work)
+        nursery.start_soon(self._watch_the_time, nursery)
+
+    async def _work(self) -> None:
+        while True:
+            attempt = self._outgoing.take(trio.current_time())
+            if attempt is None:
+                await self._idle.park()
+            else:
+                await self._attempt(attempt)
+
+    async def _attempt(self, attempt: Attempt) -> None:
+        record = self._pending[attempt.request_id]
+        try:
+            handover = await self._transport.send(record, resend=attempt.resend)
+        except Exception as error:
+            logger.exception("sending failed: request=%s", attempt.request_id)
+            handover = Handover(Verdict.FAILED, f"{type(error).__name__}: {error}")
+        own = self._recent.get(record.message_hash)
+        if own is not None and handover.through:
+            own.through |= frozenset(handover.through)
+        self._reports.attempted(record, attempt.number, handover)
+        steps = self._outgoing.settled(
+            attempt.request_id, handover.verdict, trio.current_time(), handover.error
+        )
+        self._follow(steps)
+        if handover.verdict is Verdict.TAKEN and not record.propagated:
+            self._on_left(replace(record, propagated=True, attempts=attempt.number))
+        self._look_at_the_time()
+
+    async def _watch_the_time(self, nursery: trio.Nursery) -> None:
+        outgoing = self._outgoing
+        while True:
+            self._sooner = trio.Event()
+            now = trio.current_time()
+            self._follow(outgoing.tick(now))
+            for topic, hashes in outgoing.checks(now).items():
+                nursery.start_soon(self._check, topic, hashes)
+            self._idle.unpark_all()
+            self._due = outgoing.next_tick(now)
+            with trio.move_on_at(self._due):
+                await self._sooner.wait()
+
+    def _look_at_the_time(self) -> None:
+        """See that nothing is done too late; called for each message, so it wakes nobody without need."""
+        if self._outgoing.next_tick(trio.current_time()) < self._due:
+            self._sooner.set()
+        if not self._outgoing.untried and self._all_tried:
+            self._all_tried.unpark_all()
+
+    async def _check(self, pubsub_topic: str, hashes: list[bytes]) -> None:
+        assert self._is_stored is not None
+        stored = await self._is_stored(pubsub_topic, hashes)
+        now_ns = self._clock()
+        for message_hash, peer in stored.items():
+            own = self._recent.get(message_hash)
+            self._reports.stored(message_hash, None if own is None else own.record, peer)
+            self._recorder.put(Change(message_hash, now_ns, stored=True))
+        self._follow(self._outgoing.seen(stored))
+
+    def _follow(self, steps: Iterable[Progress]) -> None:
+        """What follows from steps of requests: records, and reports."""
+        for progress in steps:
+            record = self._pending[progress.request_id]
+            self._reports.progressed(record, progress)
+            now_ns = self._clock()
+            match progress.step:
+                case Step.SENT:
+                    self._finished(replace(record, sending=False, sent=True, propagated=True))
+                    change = Change(
+                        record.message_hash,
+                        now_ns,
+                        request_id=record.request_id,
+                        sending=False,
+                        sent=True,
+                        propagated=True,
+                        attempts=progress.attempts,
+                    )
+                case Step.FAILED | Step.CANCELLED:
+                    self._finished(replace(record, sending=False, error=progress.error))
+                    change = Change(
+                        record.message_hash,
+                        now_ns,
+                        request_id=record.request_id,
+                        sending=False,
+                        propagated=progress.propagated,
+                        error=progress.error,
+                        attempts=progress.attempts,
+                    )
+                case Step.PROPAGATED | Step.RETRYING | Step.RESENDING:
+                    if progress.propagated and not record.propagated:
+                        self._pending[progress.request_id] = replace(record, propagated=True)
+                    change = Change(
+                        record.message_hash,
+                        now_ns,
+                        request_id=record.request_id,
+                        propagated=progress.propagated,
+                        attempts=progress.attempts,
+                    )
+            self._recorder.put(change)
+
+    def _finished(self, record: MessageRecord) -> None:
+        assert record.request_id is not None
+        del self._pending[record.request_id]
+        own = self._recent.get(record.message_hash)
+        if own is not None and own.record.request_id == record.request_id:
+            own.record = replace(record, received=own.record.received)
+        if record.pubsub_topic not in self._outgoing.pubsub_topics:
+            self._on_need(record.pubsub_topic, False)
+
+    def _remember(self, record: MessageRecord) -> None:
+        self._recent[record.message_hash] = _Own(record)
+        self._recent.move_to_end(record.message_hash)
+        if len(self._recent) > _MAX_RECENT:
+            self._recent.popitem(last=False)
