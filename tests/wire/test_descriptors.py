@@ -76,14 +76,15 @@ message PeerExchangeQuery { uint64 num_peers = 1; }
 message PeerExchangeResponse { repeated PeerInfo peer_infos = 1; }
 message PeerExchangeRPC { PeerExchangeQuery query = 1; PeerExchangeResponse response = 2; }
 """
+# History entries are bytes here, decoded when they are first seen: the same on the wire.
 SDS = """
 message HistoryEntry {
   string message_id = 1; optional bytes retrieval_hint = 2; optional string sender_id = 3;
 }
 message Message {
   string sender_id = 1; string message_id = 2; string channel_id = 3; optional uint64 lamport_timestamp = 10;
-  repeated HistoryEntry causal_history = 11; optional bytes bloom_filter = 12;
-  repeated HistoryEntry repair_request = 13; optional bytes content = 20;
+  repeated bytes causal_history = 11; optional bytes bloom_filter = 12;
+  repeated bytes repair_request = 13; optional bytes content = 20;
 }
 """
 SEGMENTS = """
