@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,13 @@ def test_open_node_knows_every_property_by_name_and_type() -> None:
     assert {field.name: field.type for field in dataclasses.fields(NodeConfig)} == {
         name: str(kind.__forward_arg__) for name, kind in NodeProperties.__annotations__.items()
     }
+
+
+def test_every_property_is_documented_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(documented) == sorted(NodeProperties.__annotations__)
 
 
 # What is made of it.
