@@ -32,7 +32,13 @@ def clear_errors(name: str) -> Generator[None]:
 
 
 def clear_error(name: str, error: sqlite3.Error) -> ArchiveError:
-    """The error in words; the primary result code tells which kind it is."""
+    """The error in words."""
+    reason, words = why(error)
+    return ArchiveError(f"archive {name}: {words}", reason=reason)
+
+
+def why(error: sqlite3.Error) -> tuple[str, str]:
+    """What went wrong: a reason for counters, and words. The primary result code tells which kind it is."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     reason, words = _REASONS.get(-1 if code is None else code & 0xFF, ("other", ""))
-    return ArchiveError(f"archive {name}: {words or 'failed'} ({error})", reason=reason)
+    return reason, f"{words or 'failed'} ({error})"

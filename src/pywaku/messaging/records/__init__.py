@@ -1,6 +1,7 @@
 """The records of messages (MESSAGING-API, Message Storage)."""
 
 from pywaku.messaging.records.memory import MemoryRecordStore
+from pywaku.messaging.records.opening import open_record_store
 from pywaku.messaging.records.port import Change, Changed, RecordCounters, RecordStore, Retention
 from pywaku.messaging.records.recorder import (
     Recorder,
@@ -19,5 +20,6 @@ __all__ = [
     "RecorderCounters",
     "RecorderOptions",
     "Retention",
+    "open_record_store",
     "open_recorder",
 ]

@@ -20,6 +20,7 @@ from pywaku.messaging.records.port import (
     Retention,
     require_page,
     require_send,
+    require_text,
 )
 from pywaku.messaging.records.transitions import added, changed, fits
 
@@ -36,6 +37,11 @@ class _Entry:
     number: int
     record: MessageRecord
     places: list[tuple[SubscriptionId, int]] = field(default_factory=list[tuple[SubscriptionId, int]])
+
+    @property
+    def last_ns(self) -> int:
+        """When it changed last; clocks may have been set back meanwhile."""
+        return max(self.record.created_ns, self.record.updated_ns)
 
 
 class MemoryRecordStore:
@@ -95,6 +101,7 @@ class MemoryRecordStore:
         self, content_topic: str, skip: int = 0, take: int | None = None
     ) -> list[MessageRecord]:
         """The records of a content topic."""
+        require_page(skip, take)
         await self._turn()
         return _page(self._by_topic.get(content_topic, {}), skip, take)
 
@@ -102,6 +109,7 @@ class MemoryRecordStore:
         self, subscription_id: SubscriptionId, skip: int = 0, take: int | None = None
     ) -> list[MessageRecord]:
         """What was received under a subscription."""
+        require_page(skip, take)
         await self._turn()
         return _page(self._by_subscription.get(subscription_id, {}), skip, take)
 
@@ -137,6 +145,7 @@ class MemoryRecordStore:
 
     async def note_fetched(self, pubsub_topic: str, content_topics: Sequence[str], until_ns: int) -> None:
         """Note up to when they have been fetched."""
+        require_text(pubsub_topic, *content_topics)
         await self._turn()
         for content_topic in content_topics:
             self._fetched[pubsub_topic, content_topic] = until_ns
@@ -151,7 +160,7 @@ class MemoryRecordStore:
         before = self.counters.pruned
         oldest = self._retention.oldest_kept_ns(now_ns)
         if oldest is not None:
-            for entry in [entry for entry in self._kept_by_age_only() if entry.record.updated_ns < oldest]:
+            for entry in [entry for entry in self._finished() if entry.last_ns < oldest]:
                 self._remove(entry)
         self._shrink()
         return self.counters.pruned - before
@@ -214,7 +223,7 @@ class MemoryRecordStore:
             return
         gone: list[_Entry] = []
         left = self._bytes
-        for entry in self._kept_by_age_only():
+        for entry in self._finished():
             if len(gone) >= excess and left <= self._max_bytes:
                 break
             gone.append(entry)
@@ -222,7 +231,7 @@ class MemoryRecordStore:
         for entry in gone:
             self._remove(entry)
 
-    def _kept_by_age_only(self) -> Iterator[_Entry]:
+    def _finished(self) -> Iterator[_Entry]:
         return (entry for entry in self._entries.values() if not entry.record.sending)
 
     def _remove(self, entry: _Entry) -> None:
@@ -262,6 +271,5 @@ def _drop(lists: dict[str, dict[int, _Entry]], key: str, number: int) -> None:
 
 
 def _page(entries: dict[int, _Entry], skip: int, take: int | None) -> list[MessageRecord]:
-    require_page(skip, take)
     end = None if take is None else skip + take
     return [entry.record for entry in islice(entries.values(), skip, end)]

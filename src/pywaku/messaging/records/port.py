@@ -15,6 +15,8 @@ from pywaku.messaging.record import MessageRecord, RequestId, SubscriptionId
 HASH_SIZE: Final = 32
 MAX_ERROR: Final = 1_000
 """Characters of an error that are kept."""
+MAX_ID: Final = 64
+"""Characters that the id of a request or subscription may have; a GUID has 36."""
 MAX_ATTEMPTS: Final = (1 << 31) - 1
 _EARLIEST_NS: Final = -(1 << 63)
 _LATEST_NS: Final = (1 << 63) - 1
@@ -57,8 +59,10 @@ class Change:
         if record is not None:
             if record.request_id != self.request_id or record.message_hash != self.message_hash:
                 raise InvalidInput("a record to be added has the hash and request id of its change")
-            if not _EARLIEST_NS <= record.created_ns <= _LATEST_NS:
-                raise InvalidInput(f"created_ns is {_EARLIEST_NS} to {_LATEST_NS}, not {record.created_ns}")
+            _require_record(record)
+        for subscription_id in self.subscription_ids:
+            if not (subscription_id.isascii() and 0 < len(subscription_id) <= MAX_ID):
+                raise InvalidInput(f"a subscription id is a GUID, not {subscription_id!r}")
 
     @classmethod
     def adding(cls, record: MessageRecord) -> Change:
@@ -221,10 +225,29 @@ def require_page(skip: int, take: int | None) -> None:
 
 def require_send(record: MessageRecord) -> RequestId:
     """The request id of a record that can be accepted: that of a send which is under way."""
+    _require_record(record)
     if record.request_id is None or not record.sending:
         raise InvalidInput("what is accepted is a send: it has a request_id, and sending is True")
+    return record.request_id
+
+
+def require_text(*texts: str) -> None:
+    """Refuse what UTF-8 cannot express."""
+    for text in texts:
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InvalidInput(f"{text!r} holds characters that UTF-8 cannot express") from None
+
+
+def _require_record(record: MessageRecord) -> None:
+    """Refuse what no store could keep."""
     if len(record.message_hash) != HASH_SIZE:
         raise InvalidInput(f"a message hash has {HASH_SIZE} bytes, not {len(record.message_hash)}")
     if not _EARLIEST_NS <= record.created_ns <= _LATEST_NS:
         raise InvalidInput(f"created_ns is {_EARLIEST_NS} to {_LATEST_NS}, not {record.created_ns}")
-    return record.request_id
+    request_id = record.request_id
+    if request_id is not None and not (request_id.isascii() and 0 < len(request_id) <= MAX_ID):
+        raise InvalidInput(f"a request id is a GUID, not {request_id!r}")
+    require_text(record.pubsub_topic)

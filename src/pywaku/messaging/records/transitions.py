@@ -31,7 +31,7 @@ def changed(record: MessageRecord, change: Change) -> MessageRecord:
             attempts = change.attempts
     error = None if change.clear_error or (sent and not record.sent) else record.error
     if change.error is not None:
-        error = change.error[:MAX_ERROR]
+        error = _kept(change.error)
     if (
         received == record.received
         and stored == record.stored
@@ -72,9 +72,15 @@ def added(record: MessageRecord, change: Change) -> MessageRecord:
         stored=record.stored,
         received=record.received,
         request_id=record.request_id,
-        error=None if record.error is None else record.error[:MAX_ERROR],
+        error=None if record.error is None else _kept(record.error),
         attempts=record.attempts if is_send else 0,
         created_ns=record.created_ns or change.at_ns,
         updated_ns=change.at_ns,
     )
     return changed(plain, change)
+
+
+def _kept(error: str) -> str:
+    """What is kept of an error: its start, and of that what UTF-8 can express."""
+    error = error[:MAX_ERROR]
+    return error if error.isascii() else error.encode(errors="backslashreplace").decode()[:MAX_ERROR]
