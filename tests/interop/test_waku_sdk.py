@@ -99,6 +99,9 @@ def flat(pages: list[list[str]]) -> list[str]:
 async def test_a_node_finds_the_service_node_and_both_learn_who_the_other_is() -> None:
     async with open_service_node() as service, open_waku(service) as js:
         (connection,) = await js.call("connections")
+        with trio.fail_after(10):  # it asks for metadata once it knows the protocols
+            while not (await js.call("peers"))[0]["shardInfo"]:
+                await trio.sleep(0.02)
         (peer,) = await js.call("peers")
         known = service.metadata.of(PeerId.from_text(js.peer))
         assert await js.call("connected")
