@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import NamedTuple, Unpack
 
 import trio
@@ -16,6 +17,7 @@ from pywaku.messaging.config import NodeProperties
 from pywaku.network.simulated import LinkProfile, SimulatedNetwork, SimulatedWorld
 from pywaku.protocols.store import open_store_service, store_from_relay
 from pywaku.topics import shard_topic
+from pywaku.wire.multiaddr import Multiaddr
 from tests.support.archives import MemoryArchive
 
 CLUSTER = 42
@@ -34,30 +36,40 @@ class WakuWorld:
 
     @asynccontextmanager
     async def node(
-        self, name: str, *bootstrap: Node, store: bool = False, **more: Unpack[NodeProperties]
+        self,
+        name: str,
+        *bootstrap: Node | Multiaddr,
+        keeps: bool = False,
+        clock: Callable[[], int] | None = None,
+        **more: Unpack[NodeProperties],
     ) -> AsyncGenerator[Node]:
         """A node of that name; one that was there before comes back with the same identity.
 
-        With `store` it keeps messages in memory (which survive it) and answers queries for them.
+        With `keeps` it keeps messages in memory (which survive it) and answers queries for them. `clock` is
+        its time of day, instead of the world's.
         """
         key = PrivateKey.from_bytes("secp256k1", random.Random(f"{self.seed} {name}").randbytes(32))
         properties: NodeProperties = {
             "mode": "relay",
             "cluster_id": CLUSTER,
             "shards": [0],
-            "bootstrap_nodes": [node.addresses[0] for node in bootstrap],
+            "bootstrap_nodes": [
+                node if isinstance(node, Multiaddr) else node.addresses[0] for node in bootstrap
+            ],
         }
         properties.update(more)
         self._made += 1
         environment = Environment.simulated(
             random.Random(f"{self.seed} {name} {self._made}").randrange(1 << 62)
         )
+        if clock is not None:
+            environment = replace(environment, clock=clock)
         async with AsyncExitStack() as stack:
             host = await stack.enter_async_context(self.world.host(name, key=key))
             node = await stack.enter_async_context(
                 open_node_on(host, NodeConfig(**properties), key=key, environment=environment)
             )
-            if store:
+            if keeps:
                 archive = self.archives.setdefault(name, MemoryArchive())
                 writer = await stack.enter_async_context(
                     open_archive_writer(archive, clock=environment.clock)
@@ -94,7 +106,7 @@ async def open_services(world: WakuWorld, count: int, *, stores: int = 0) -> Asy
         for number in range(count):
             nodes.append(
                 await stack.enter_async_context(
-                    world.node(f"service-{number}", *nodes, store=number >= count - stores)
+                    world.node(f"service-{number}", *nodes, keeps=number >= count - stores)
                 )
             )
         await until(lambda: all(len(node.relay.mesh(SHARD)) >= min(count - 1, 2) for node in nodes))
