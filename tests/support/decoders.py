@@ -13,6 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from pywaku.keys import PrivateKey, PublicKey
+from pywaku.network.libp2p import multistream
+from pywaku.network.libp2p.mplex import Mplex
+from pywaku.network.libp2p.muxer import Event
+from pywaku.network.libp2p.noise import NoiseHandshake
+from pywaku.network.libp2p.yamux import Yamux
 from pywaku.peers import enrtree
 from pywaku.wire import (
     enr_waku,
@@ -24,6 +29,7 @@ from pywaku.wire import (
     metadata,
     peer_exchange,
     peer_record,
+    protobuf_lite,
     relay,
     rlp,
     sds,
@@ -125,6 +131,46 @@ _ROOTS: Final = st.integers(0, 2**32).map(
 )
 
 
+def _fields(data: bytes) -> list[tuple[int, int | bytes]]:
+    return list(protobuf_lite.read_fields(data))
+
+
+def _proposed(data: bytes) -> str | None:
+    return multistream.Listener(["/one/1"], names=["/one/1"]).receive(data)
+
+
+def _agreed(data: bytes) -> str | None:
+    return multistream.Dialer(["/one/1", "/two/1"]).receive(data)
+
+
+def _shaken(data: bytes) -> bool:
+    handshake = NoiseHandshake(False, _KEY)
+    handshake.receive(data)
+    return handshake.finished
+
+
+def _greetings(_: object) -> bytes:
+    return NoiseHandshake(True, _KEY).take_output()
+
+
+def _muxed_by(
+    muxer: type[Yamux] | type[Mplex],
+) -> tuple[Callable[[bytes], list[Event]], SearchStrategy[bytes]]:
+    """What a peer says on a connection: a muxer raises nothing at all."""
+
+    def said(parts: list[bytes]) -> bytes:
+        peer = muxer(initiator=True)
+        for part in parts:
+            stream = peer.open()
+            peer.send(stream, part)
+            peer.close_write(stream)
+        return b"".join(peer.take_output())
+
+    return lambda data: muxer(initiator=False).receive(data), st.lists(
+        st.binary(max_size=20), max_size=4
+    ).map(said)
+
+
 DECODERS: Final = (
     Decoder("varint", varint.decode, values.UINT64.map(varint.encode)),
     Decoder("framing", _frames, st.lists(values.BYTES.map(framing.frame), max_size=5).map(b"".join)),
@@ -179,9 +225,19 @@ DECODERS: Final = (
     Decoder("enr", _record, _RECORDS.map(Enr.encode)),
     Decoder("multiaddrs", enr_waku.decode_multiaddrs, _ADDRESS_LISTS.map(enr_waku.encode_multiaddrs)),
     Decoder("peer record", peer_record.decode_record, _PEER_RECORDS.map(peer_record.encode_record)),
+    Decoder("envelope", peer_record.decode_envelope, _PEER_RECORDS.map(_sealed)),
     Decoder("peer record envelope", peer_record.open_record, _PEER_RECORDS.map(_sealed)),
     Decoder("dns entry", _entry, _ENTRIES),
     Decoder("dns root", _root, _ROOTS),
+    Decoder("waku2", enr_waku.decode_capabilities, st.binary(min_size=1, max_size=1)),
     Decoder("rs", enr_waku.decode_index_list, st.just(b"\0\1\2\0\1\0\2")),
     Decoder("rsv", enr_waku.decode_bit_vector, st.binary(min_size=130, max_size=130)),
+    Decoder("protobuf fields", _fields, _IDENTIFIED.map(identify.encode_identify)),
+    Decoder("multistream proposals", _proposed, st.just(multistream.lazy_open("/one/1"))),
+    Decoder(
+        "multistream answers", _agreed, st.just(multistream.lazy_open("na") + multistream.message("/two/1"))
+    ),
+    Decoder("noise handshake", _shaken, st.none().map(_greetings)),
+    Decoder("yamux", *_muxed_by(Yamux)),
+    Decoder("mplex", *_muxed_by(Mplex)),
 )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import pkgutil
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pywaku import wire
 from pywaku.errors import DecodeError
 from tests import fuzz
+from tests.support import decoders
 from tests.support.damage import damaged
 from tests.support.decoders import DECODERS, Decoder
 
@@ -58,6 +63,14 @@ def test_valid_encodings_are_decoded(decoder: Decoder, data: st.DataObject) -> N
 def test_deep_large_and_many_are_a_value_or_a_decode_error(decoder: Decoder, data: bytes) -> None:
     with contextlib.suppress(DecodeError):
         decoder.decode(data)
+
+
+def test_no_decoder_of_the_wire_room_is_forgotten() -> None:
+    tried = Path(decoders.__file__).read_text()
+    for module in pkgutil.iter_modules(wire.__path__, "pywaku.wire."):
+        if not module.ispkg:
+            for name in dir(importlib.import_module(module.name)):
+                assert not name.startswith("decode_") or f".{name}" in tried, f"{module.name}.{name}"
 
 
 def test_the_fuzzer_finds_nothing_in_a_moment(capsys: pytest.CaptureFixture[str]) -> None:
