@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from bench import archive, filter, hashing, heartbeat, lightpush, memory, relay, store, streams
+from bench import archive, filter, hashing, heartbeat, lightpush, memory, relay, segments, store, streams
 from bench.report import Row, table, write_report
 from bench.sides import FULL, QUICK, Scale
 from interop.node import what_is_missing
@@ -36,6 +36,8 @@ MEASUREMENTS: Final[dict[tuple[str, ...], Callable[[Scale], Awaitable[list[Row]]
     ("archive-insert-sqlite",): archive.insert_sqlite,
     ("archive-insert-postgres",): archive.insert_postgres,
     archive.page_names(archive.SIZES): archive.pages,
+    ("segments-encode", "segments-decode"): segments.segments,
+    segments.REED_SOLOMON_NAMES: segments.reed_solomon,
 }
 LONG: Final[dict[tuple[str, ...], Callable[[Scale], Awaitable[list[Row]]]]] = {
     archive.page_names(archive.LONG_SIZES): archive.pages_long,
