@@ -222,6 +222,7 @@ DECODERS: Final = (
     Decoder("public key", PublicKey.decode, st.just(_KEY.public).map(PublicKey.encode)),
     Decoder("identify", identify.decode_identify, _IDENTIFIED.map(identify.encode_identify)),
     Decoder("rlp", rlp.decode, _RLP_ITEMS.map(rlp.encode)),
+    Decoder("rlp integer", rlp.decode_int, values.UINT64.map(rlp.encode_int)),
     Decoder("enr", _record, _RECORDS.map(Enr.encode)),
     Decoder("multiaddrs", enr_waku.decode_multiaddrs, _ADDRESS_LISTS.map(enr_waku.encode_multiaddrs)),
     Decoder("peer record", peer_record.decode_record, _PEER_RECORDS.map(peer_record.encode_record)),
