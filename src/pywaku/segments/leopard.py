@@ -11,7 +11,7 @@ Shards are multiplied by `translate` and added by xor, both of which run at the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from Crypto.Util.strxor import strxor
@@ -35,7 +35,7 @@ def fits(data_count: int, parity_count: int) -> bool:
     return data_count == 1 or data_count + padded_count(parity_count) <= POINTS
 
 
-def encode(data: Sequence[bytes], parity_count: int) -> list[bytes]:
+def encode(data: Sequence[bytes | memoryview], parity_count: int) -> list[bytes]:
     """The parity shards of data shards that all have the same length."""
     if not data or parity_count < 1 or not fits(len(data), parity_count):
         raise InvalidInput(
@@ -100,13 +100,14 @@ def _solve(rows: list[bytearray]) -> None:
                 strxor(row, pivot.translate(products_with(row[column])), output=row)
 
 
-def _parity(data: Iterable[bytes | None], parity_count: int) -> list[_Shard]:
+def _parity(data: Sequence[bytes | memoryview | None], parity_count: int) -> list[_Shard]:
     """The values at the points 0 … m-1 of the sum of the polynomials through the blocks of data."""
     block = padded_count(parity_count)
-    shards: list[_Shard] = [None if shard is None else bytearray(shard) for shard in data]
     total: list[_Shard] = [None] * block
-    for start in range(0, len(shards), block):
-        part = shards[start : start + block]
+    for start in range(0, len(data), block):
+        part: list[_Shard] = [
+            None if shard is None else bytearray(shard) for shard in data[start : start + block]
+        ]
         part += [None] * (block - len(part))
         _to_coefficients(part, block + start)
         for index, shard in enumerate(part):

@@ -85,9 +85,10 @@ class SegmentedPayload:
         self._size = config.segment_size_bytes
         self._parity: list[bytes] = []
         if parity_count:
-            shards = [self._data(index) for index in range(self.data_segment_count)]
-            shards[-1] = shards[-1].ljust(self._size, b"\0")
-            self._parity = leopard.encode(shards, parity_count)
+            last = (self.data_segment_count - 1) * self._size
+            view = memoryview(payload)
+            shards = [view[start : start + self._size] for start in range(0, last, self._size)]
+            self._parity = leopard.encode([*shards, payload[last:].ljust(self._size, b"\0")], parity_count)
 
     @property
     def parity_segment_count(self) -> int:
