@@ -16,23 +16,32 @@ if TYPE_CHECKING:
         DialError,
         InvalidInput,
         InvalidTopic,
+        LimitExceeded,
         ListenError,
         NetworkError,
         NodeClosed,
+        NotConnected,
+        RecordError,
+        UnsupportedTopic,
         WakuError,
     )
     from pywaku.gossip import GossipParams, Verdict
     from pywaku.ids import PeerId
     from pywaku.keys import PrivateKey, PublicKey
     from pywaku.message import WakuMessage, message_hash
-    from pywaku.messaging import Node, NodeConfig, open_node
-    from pywaku.protocols.relay import (
-        MessageRefused,
-        PublishOutcome,
-        ReceivedMessage,
-        Relay,
-        Subscription,
+    from pywaku.messaging import Node, NodeConfig, Subscription, open_node
+    from pywaku.messaging.event import Event
+    from pywaku.messaging.health import HealthStatus, TopicHealth
+    from pywaku.messaging.record import (
+        BACKGROUND_SUBSCRIPTION,
+        Decoder,
+        Encoder,
+        Message,
+        MessageRecord,
+        PlainCodec,
     )
+    from pywaku.protocols.relay import MessageRefused, PublishOutcome, ReceivedMessage, Relay
+    from pywaku.protocols.store import StoreQuery
     from pywaku.topics import ContentTopic, auto_shard, auto_shard_topic, parse_shard_topic, shard_topic
     from pywaku.wire.enr import Enr
     from pywaku.wire.multiaddr import Multiaddr
@@ -43,51 +52,102 @@ _HOMES = {
         "DialError",
         "InvalidInput",
         "InvalidTopic",
+        "LimitExceeded",
         "ListenError",
         "NetworkError",
         "NodeClosed",
+        "NotConnected",
+        "RecordError",
+        "UnsupportedTopic",
         "WakuError",
     ),
-    "pywaku.gossip": ("GossipParams", "Verdict"),
+    "pywaku.gossip": (
+        "GossipParams",
+        "Verdict",
+    ),
     "pywaku.ids": ("PeerId",),
-    "pywaku.keys": ("PrivateKey", "PublicKey"),
-    "pywaku.message": ("WakuMessage", "message_hash"),
-    "pywaku.messaging": ("Node", "NodeConfig", "open_node"),
+    "pywaku.keys": (
+        "PrivateKey",
+        "PublicKey",
+    ),
+    "pywaku.message": (
+        "WakuMessage",
+        "message_hash",
+    ),
+    "pywaku.messaging": (
+        "Node",
+        "NodeConfig",
+        "Subscription",
+        "open_node",
+    ),
+    "pywaku.messaging.event": ("Event",),
+    "pywaku.messaging.health": (
+        "HealthStatus",
+        "TopicHealth",
+    ),
+    "pywaku.messaging.record": (
+        "BACKGROUND_SUBSCRIPTION",
+        "Decoder",
+        "Encoder",
+        "Message",
+        "MessageRecord",
+        "PlainCodec",
+    ),
     "pywaku.protocols.relay": (
         "MessageRefused",
         "PublishOutcome",
         "ReceivedMessage",
         "Relay",
-        "Subscription",
     ),
-    "pywaku.topics": ("ContentTopic", "auto_shard", "auto_shard_topic", "parse_shard_topic", "shard_topic"),
+    "pywaku.protocols.store": ("StoreQuery",),
+    "pywaku.topics": (
+        "ContentTopic",
+        "auto_shard",
+        "auto_shard_topic",
+        "parse_shard_topic",
+        "shard_topic",
+    ),
     "pywaku.wire.enr": ("Enr",),
     "pywaku.wire.multiaddr": ("Multiaddr",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "BACKGROUND_SUBSCRIPTION",
     "ContentTopic",
     "DecodeError",
+    "Decoder",
     "DialError",
+    "Encoder",
     "Enr",
+    "Event",
     "GossipParams",
+    "HealthStatus",
     "InvalidInput",
     "InvalidTopic",
+    "LimitExceeded",
     "ListenError",
+    "Message",
+    "MessageRecord",
     "MessageRefused",
     "Multiaddr",
     "NetworkError",
     "Node",
     "NodeClosed",
     "NodeConfig",
+    "NotConnected",
     "PeerId",
+    "PlainCodec",
     "PrivateKey",
     "PublicKey",
     "PublishOutcome",
     "ReceivedMessage",
+    "RecordError",
     "Relay",
+    "StoreQuery",
     "Subscription",
+    "TopicHealth",
+    "UnsupportedTopic",
     "Verdict",
     "WakuError",
     "WakuMessage",

@@ -10,7 +10,7 @@ import time
 import pytest
 import trio
 
-from pywaku import NodeConfig, WakuMessage, open_node
+from pywaku import Message, NodeConfig, open_node
 from tests.support.networks import eventually
 from tests.support.processes import COMMAND, running_node
 
@@ -83,8 +83,9 @@ async def test_nodes_as_processes_relay_for_each_other() -> None:
         await two.connect(middle.addresses[1])
         for node in (one, two):
             await eventually(lambda node=node: bool(node.relay.mesh("/waku/2/rs/42/0")))
-        async with two.subscribe() as subscription:
-            await one.publish(WakuMessage(b"through the middle", "/test/1/cli/proto"))
+        codec = one.codec("/test/1/cli/proto")
+        async with await two.subscribe(codec) as subscription:
+            one.send(codec, Message(b"through the middle"))
             with trio.fail_after(30):
                 assert (await anext(subscription)).message.payload == b"through the middle"
 
@@ -188,4 +189,10 @@ def test_the_demo_shows_messages_arriving() -> None:
     done = run("demo")
     assert done.returncode == 0, done.stderr
     assert "every message reached every node" in done.stdout
-    assert done.stdout.count("(hash ") == 9
+    for line in (
+        "bob reads 'hello from the edge'",
+        "carol reads 'hello carol, alice here'",
+        "dave reads 'still here'",
+    ):
+        assert line in done.stdout
+    assert "carol's 'still here': stored" in done.stdout

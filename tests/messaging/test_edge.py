@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from pywaku import InvalidInput, MessageRefused, Node, NodeConfig, WakuMessage, open_node
+from pywaku import (
+    InvalidInput,
+    Message,
+    MessageRecord,
+    MessageRefused,
+    Node,
+    NodeConfig,
+    WakuMessage,
+    open_node,
+)
 from pywaku.errors import NotConnected
 from pywaku.protocols.store import StoreQuery
 from tests.support.networks import eventually
@@ -60,47 +69,52 @@ async def test_edge_nodes_send_and_receive_through_service_nodes() -> None:
         async with (
             open_node(edge(one, two)) as sender,
             open_node(edge(one, two)) as receiver,
-            receiver.subscribe(TOPIC) as subscription,
+            await receiver.subscribe(receiver.codec(TOPIC)) as subscription,
         ):
-            await eventually(lambda: one.services.filter is not None and one.services.filter.peers == 1)
-            await eventually(lambda: two.services.filter is not None and two.services.filter.peers == 1)
-            outcome = await sender.publish(stamped(b"through both"))
-            assert outcome.peers >= 1
+            await eventually(lambda: one.services.filter is not None and one.services.filter.peers >= 1)
+            await eventually(lambda: two.services.filter is not None and two.services.filter.peers >= 1)
+            sent: list[MessageRecord] = []
+            sender.events.add_event_listener("message:sent", lambda event: sent.append(event.detail))
+            request_id = sender.send(sender.codec(TOPIC), Message(b"through both"))
             with trio.fail_after(30):
                 received = await anext(subscription)
             assert received.message.payload == b"through both"
-            assert received.message_hash == outcome.message_hash
-            await sender.publish(stamped(b"next"))
+            await eventually(lambda: len(sent) == 1)
+            assert sent[0].request_id == request_id
+            assert sent[0].message_hash == received.message_hash
+            sender.send(sender.codec(TOPIC), Message(b"next"))
             with trio.fail_after(30):
                 # From two service nodes, and yet each once.
                 assert (await anext(subscription)).message.payload == b"next"
+            assert sender.pending_requests == ()
 
 
 async def test_an_edge_node_goes_on_when_a_service_node_fails() -> None:
     async with (
         open_node(service()) as one,
         open_node(edge(one)) as receiver,
-        receiver.subscribe(TOPIC) as subscription,
+        await receiver.subscribe(receiver.codec(TOPIC)) as subscription,
     ):
         async with open_node(service()) as two:
             await meshed(one, two)
             await receiver.connect(two.addresses[0])
             await eventually(lambda: two.services.filter is not None and two.services.filter.peers == 1)
         async with open_node(edge(one)) as sender:
-            assert (await sender.publish(stamped(b"still here"))).peers == 0  # one has nobody to relay to
+            errors: list[MessageRecord] = []
+            sender.events.add_event_listener("message:error", lambda event: errors.append(event.detail))
+            sender.send(sender.codec(TOPIC), Message(b"still here"))  # one has nobody to relay to
             async with open_node(service()) as three:
                 await meshed(one, three)
-                assert (await sender.publish(stamped(b"again"))).peers == 1
-        with trio.fail_after(30):
-            while (await anext(subscription)).message.payload != b"again":
-                pass
+                with trio.fail_after(30):
+                    assert (await anext(subscription)).message.payload == b"still here"
+                assert errors == []
 
 
 async def test_an_edge_node_queries_store_nodes() -> None:
     async with open_node(service(store=True)) as one, open_node(service()) as two:
         await meshed(one, two)
         for number in range(5):
-            await two.publish(stamped(b"%d" % number))
+            await two.relay.publish(SHARD, stamped(b"%d" % number))
         await eventually(
             lambda: (
                 one.services.archive_writer is not None and one.services.archive_writer.counters.written == 5
@@ -115,22 +129,25 @@ async def test_an_edge_node_queries_store_nodes() -> None:
             assert [entry.message.payload for entry in newest if entry.message] == [b"4"]
 
 
-async def test_without_a_service_node_nobody_takes_a_message_and_a_query_says_so() -> None:
+async def test_without_a_service_node_a_message_waits_and_a_query_says_so() -> None:
     async with open_node(edge()) as node:
-        assert node.light is not None
-        assert (await node.light.publish(SHARD, stamped(b"alone"), timeout=0.05)).peers == 0
+        request_id = node.send(node.codec(TOPIC), Message(b"alone"))
         with pytest.raises(NotConnected, match="store"):
             await node.query(StoreQuery(SHARD, (TOPIC,)), timeout=0.05)
+        assert node.health == "Unhealthy"
+        assert node.pending_requests == (request_id,)
+        node.cancel_request(request_id)
+        record = await node.messages.get_by_request_id(request_id)
+        assert record is not None
+        assert (record.sending, record.sent, record.error) == (False, False, "cancelled")
 
 
 async def test_an_edge_node_says_what_it_has_not() -> None:
     async with open_node(edge()) as node:
         with pytest.raises(InvalidInput, match="mode is edge"):
             _ = node.relay
-        with pytest.raises(InvalidInput, match="content topic"):
-            node.subscribe()
         with pytest.raises(MessageRefused, match="153600"):
-            await node.publish(stamped(bytes(153_600)))
+            node.send(node.codec(TOPIC), Message(bytes(153_600)))
 
 
 async def test_a_node_is_found_by_its_record_and_a_bad_record_is_skipped(
@@ -166,6 +183,7 @@ async def test_a_restart_remembers_peers_and_the_record_s_number(tmp_path: Path)
 
 async def test_edge_nodes_leave_no_task() -> None:
     before = trio.lowlevel.current_statistics().tasks_living
-    async with open_node(service()) as one, open_node(edge(one)) as node, node.subscribe(TOPIC):
+    async with open_node(service()) as one, open_node(edge(one)) as node:
+        await node.subscribe(node.codec(TOPIC))
         await eventually(lambda: one.services.filter is not None and one.services.filter.peers == 1)
     assert trio.lowlevel.current_statistics().tasks_living == before

@@ -12,7 +12,7 @@ import trio
 from cryptography.hazmat.primitives import serialization
 
 import pywaku
-from pywaku import InvalidInput, ListenError, Node, NodeConfig, WakuMessage, open_node
+from pywaku import InvalidInput, ListenError, Message, Node, NodeConfig, WakuMessage, open_node
 from pywaku.messaging.config import NodeProperties
 from tests.support.certificates import write_certificate
 from tests.support.networks import eventually
@@ -43,23 +43,28 @@ async def test_two_nodes_exchange_messages() -> None:
     async with open_node(local()) as one, open_node(local()) as two:
         await one.connect(two.addresses[0])
         await in_mesh(one, two)
-        async with one.subscribe() as at_one, two.subscribe(TOPIC) as at_two:
-            outcome = await one.publish(WakuMessage(b"ping", TOPIC))
-            assert outcome.peers == 1
+        codec = one.codec(TOPIC)
+        async with await one.subscribe(codec) as at_one, await two.subscribe(codec) as at_two:
+            request_id = one.send(codec, Message(b"ping"))
             received = await anext(at_two)
             assert received.message.payload == b"ping"
-            assert received.message_hash == outcome.message_hash
-            await two.publish(WakuMessage(b"pong", TOPIC))
+            sent = await one.messages.get_by_request_id(request_id)
+            assert sent is not None
+            assert received.message_hash == sent.message_hash
+            two.send(codec, Message(b"pong"))
             while (await anext(at_one)).message.payload != b"pong":
                 pass
 
 
 async def test_a_subscription_to_a_content_topic_yields_nothing_else() -> None:
-    async with open_node(local()) as node, node.subscribe(TOPIC) as mine, node.subscribe() as everything:
-        await node.publish(WakuMessage(b"theirs", "/other/1/news/proto"))
-        await node.publish(WakuMessage(b"mine", TOPIC))
-        assert [len(mine), len(everything)] == [1, 2]
-        assert (await anext(mine)).message.payload == b"mine"
+    async with open_node(local()) as one, open_node(local()) as two:
+        await one.connect(two.addresses[0])
+        await in_mesh(one, two)
+        async with await two.subscribe(two.codec(TOPIC)) as mine:
+            one.send(one.codec("/other/1/news/proto"), Message(b"theirs"))
+            one.send(one.codec(TOPIC), Message(b"mine"))
+            assert (await anext(mine)).message.payload == b"mine"
+            assert len(mine) == 0
 
 
 async def test_bootstrap_nodes_are_connected_and_connected_again() -> None:
@@ -82,8 +87,8 @@ async def test_a_peer_of_another_cluster_is_disconnected() -> None:
 async def test_nodes_of_different_shards_of_a_cluster_stay_connected() -> None:
     async with open_node(local()) as one, open_node(local(shards=[1])) as two:
         await one.connect(two.addresses[0])
-        await eventually(lambda: one.metadata.of(two.peer_id) is not None)
-        known = one.metadata.of(two.peer_id)
+        await eventually(lambda: one.parts.metadata.of(two.peer_id) is not None)
+        known = one.parts.metadata.of(two.peer_id)
         assert known is not None
         assert (known.cluster_id, known.shards) == (42, (1,))
         assert two.peer_id in one.network.peers
@@ -93,21 +98,21 @@ async def test_content_topics_choose_the_shard_with_auto_sharding() -> None:
     async with open_node(local(cluster_id=1, shards=None, num_shards_in_network=8)) as node:
         assert node.pubsub_topic_of("/myapp/1/mytopic/cbor") == "/waku/2/rs/1/0"
         assert len(node.pubsub_topics) == 8
-        with pytest.raises(InvalidInput):
-            node.subscribe()
+        assert node.codec("/myapp/1/mytopic/cbor").pubsub_topic == "/waku/2/rs/1/0"
 
 
 async def test_static_shards_are_for_the_application_to_choose() -> None:
     async with open_node(local(shards=[4, 5])) as node:
         with pytest.raises(InvalidInput, match="which of this node's 2 static shards"):
-            await node.publish(WakuMessage(b"x", TOPIC))
-        assert (await node.publish(WakuMessage(b"x", TOPIC), shard=5)).peers == 0
+            node.codec(TOPIC)
+        assert node.send(node.codec(TOPIC, pubsub_topic="/waku/2/rs/42/5"), Message(b"x"))
 
 
 async def test_a_message_that_is_too_large_is_refused_with_the_limit() -> None:
     async with open_node(local()) as node:
         with pytest.raises(pywaku.MessageRefused, match="153600"):
-            await node.publish(WakuMessage(bytes(153_600), TOPIC))
+            node.send(node.codec(TOPIC), Message(bytes(153_600)))
+        assert node.pending_requests == ()
 
 
 async def test_a_websocket_port_with_a_certificate_speaks_wss(tmp_path: Path) -> None:
@@ -158,14 +163,6 @@ async def test_an_encrypted_key_is_refused_and_no_pass_phrase_asked_for(tmp_path
     with pytest.raises(InvalidInput, match="websocket_secure_key: is encrypted"):
         async with open_node(local(websocket_port=0, websocket_secure_cert=cert, websocket_secure_key=key)):
             pass
-
-
-async def test_a_shard_outside_of_the_network_is_refused() -> None:
-    async with open_node(local(cluster_id=1, shards=None, num_shards_in_network=8)) as node:
-        with pytest.raises(InvalidInput, match="0 to 7 in this network, not 8"):
-            await node.publish(WakuMessage(b"x", TOPIC), shard=8)
-        with pytest.raises(InvalidInput, match="0 to 7 in this network, not 8"):
-            node.subscribe(shard=8)
 
 
 async def test_peers_are_who_is_connected() -> None:
@@ -231,7 +228,9 @@ async def test_fourteen_fully_connected_hosts_with_scoring_on_all_hear_everythin
             )
         for round_ in range(messages):
             for index, node in enumerate(nodes):
-                await node.publish(WakuMessage(f"{index}/{round_}".encode(), TOPIC))
+                await node.relay.publish(
+                    node.pubsub_topics[0], WakuMessage(f"{index}/{round_}".encode(), TOPIC)
+                )
         await eventually(lambda: all(len(texts) == count * messages for texts in heard))
         now = trio.current_time()
         for node in nodes:

@@ -1,24 +1,31 @@
-"""`pywaku demo`: three nodes on this machine, a line of them, exchange messages."""
+"""`pywaku demo`: nodes on this machine exchange messages, one of them through service nodes that fail."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+if TYPE_CHECKING:
+    from pywaku import Event, MessageRecord, Node, NodeConfig, Subscription
+    from pywaku.messaging.event import MessageEventName
+
 _TOPIC = "/pywaku/1/demo/utf8"
-_NAMES = ("alice", "bob", "carol")
-_GREETINGS = {
-    "alice": "hello from alice",
-    "bob": "bob relays for both of you",
-    "carol": "carol never met alice, and reads her all the same",
-}
+_EVENTS: tuple[MessageEventName, ...] = (
+    "message:propagated",
+    "message:sent",
+    "message:stored",
+    "message:error",
+)
 _PATIENCE_S = 30.0
 
 
 @click.command()
 def demo() -> None:
-    """Three nodes on this machine exchange messages over TCP and WebSocket.
+    """Three nodes on this machine exchange messages; two are full nodes, the third a light one.
 
-    alice and carol know only bob; what they say to each other goes through his relay.
+    carol, the light node, sends through alice and bob at once. bob stores messages and tells her that hers is
+    among them. Then alice leaves, and carol goes on with bob alone.
     """
     import trio
 
@@ -27,59 +34,94 @@ def demo() -> None:
 
 
 async def _run() -> bool:
-    from contextlib import AsyncExitStack
-
     import trio
 
-    from pywaku import Node, WakuMessage, open_node
+    from pywaku import Message, open_node
 
-    heard: dict[str, set[str]] = {name: set() for name in _NAMES}
-    complete = trio.Event()
-
-    async def listen(name: str, node: Node) -> None:
-        async with node.subscribe(_TOPIC) as subscription:
-            async for received in subscription:
-                text = received.message.payload.decode()
-                if text not in heard[name]:
-                    heard[name].add(text)
-                    click.echo(f"  {name:<5} reads  {text!r}  (hash {received.message_hash.hex()[:12]}…)")
-                if all(len(texts) == len(_NAMES) for texts in heard.values()):
-                    complete.set()
-
-    async with AsyncExitStack() as stack:
-        nodes: dict[str, Node] = {}
-        for name in _NAMES:
-            nodes[name] = await stack.enter_async_context(
-                open_node(
-                    mode="relay",
-                    cluster_id=42,
-                    shards=[0],
-                    bootstrap_nodes=[],
-                    listen_address="127.0.0.1",
-                    websocket_port=0 if name == "bob" else None,
-                )
-            )
-            click.echo(f"{name} is {nodes[name].peer_id}")
-        by_tcp, by_websocket = nodes["bob"].addresses
-        if "/ws/" in str(by_tcp):
-            by_tcp, by_websocket = by_websocket, by_tcp
-        await nodes["alice"].connect(by_tcp)
-        await nodes["carol"].connect(by_websocket)
-        click.echo(f"alice and bob are connected over TCP        {by_tcp}")
-        click.echo(f"carol and bob are connected over WebSocket  {by_websocket}")
-        topic = nodes["bob"].pubsub_topics[0]
-        with trio.move_on_after(_PATIENCE_S):
-            async with trio.open_nursery() as nursery:
-                for name, node in nodes.items():
-                    nursery.start_soon(listen, name, node)
-                while len(nodes["bob"].relay.mesh(topic)) < 2:  # noqa: ASYNC110 - it is announced nowhere
+    complete = False
+    with trio.move_on_after(_PATIENCE_S):
+        async with open_node(_full(store=True)) as bob, open_node(_light(bob)) as carol:
+            _tell_of(carol)
+            codec = carol.codec(_TOPIC)
+            at_bob = await bob.subscribe(codec)
+            at_carol = await carol.subscribe(codec)
+            async with open_node(_full(bob)) as alice:
+                click.echo(f"alice  {alice.peer_id}  relays, and serves light nodes")
+                click.echo(f"bob    {bob.peer_id}  does the same, and stores messages")
+                click.echo(f"carol  {carol.peer_id}  is a light node: she uses both of them")
+                await carol.connect(alice.addresses[1])
+                while carol.health != "Healthy":  # noqa: ASYNC110 - as a person would, who looks at times
                     await trio.sleep(0.05)
-                click.echo(f"bob's mesh on {topic} holds both of them")
-                for name, text in _GREETINGS.items():
-                    outcome = await nodes[name].publish(WakuMessage(text.encode(), _TOPIC))
-                    click.echo(f"  {name:<5} says   {text!r}  (taken by {outcome.peers} peer(s))")
-                await complete.wait()
-                nursery.cancel_scope.cancel()
-    if complete.is_set():
+                carol.send(codec, Message(b"hello from the edge"))
+                await _read("bob", at_bob)
+                await _read("carol", at_carol)
+                alice.send(codec, Message(b"hello carol, alice here"))
+                await _read("carol", at_carol)
+                await _nothing_pending(carol)
+            click.echo("alice leaves")
+            async with open_node(_full(bob)) as dave:
+                click.echo(f"dave   {dave.peer_id}  comes, and knows only bob")
+                at_dave = await dave.subscribe(codec)
+                request_id = carol.send(codec, Message(b"still here"))
+                while not await _read("dave", at_dave, "still here"):
+                    pass  # relay lets newcomers have what was said just before
+                await _nothing_pending(carol)
+                record = await carol.messages.get_by_request_id(request_id)
+                complete = record is not None and record.sent and record.stored
+    if complete:
         click.echo("every message reached every node; all of them are closed again")
-    return complete.is_set()
+    return complete
+
+
+async def _nothing_pending(node: Node) -> None:
+    import trio
+
+    while node.pending_requests:  # noqa: ASYNC110
+        await trio.sleep(0.05)
+
+
+def _tell_of(carol: Node) -> None:
+    def tell(event: Event[MessageRecord]) -> None:
+        record = event.detail
+        if record.request_id is not None:
+            text = record.message.payload.decode()
+            click.echo(f"  carol's {text!r}: {event.name.removeprefix('message:')}")
+
+    for name in _EVENTS:
+        carol.events.add_event_listener(name, tell)
+    carol.events.add_event_listener("health:change", lambda event: click.echo(f"  carol is {event.detail}"))
+
+
+async def _read(name: str, subscription: Subscription, text: str | None = None) -> bool:
+    record = await anext(subscription)
+    read = record.message.payload.decode()
+    click.echo(f"  {name} reads {read!r}  (hash {record.message_hash.hex()[:12]}…)")
+    return read == text
+
+
+def _full(*known: Node, store: bool = False) -> NodeConfig:
+    from pywaku import NodeConfig
+
+    return NodeConfig(
+        mode="relay",
+        cluster_id=42,
+        shards=[0],
+        bootstrap_nodes=[node.addresses[0] for node in known],
+        listen_address="127.0.0.1",
+        websocket_port=0,
+        store=store,
+        store_url="sqlite://:memory:",
+    )
+
+
+def _light(*known: Node) -> NodeConfig:
+    from pywaku import NodeConfig
+
+    return NodeConfig(
+        mode="edge",
+        cluster_id=42,
+        shards=[0],
+        bootstrap_nodes=[node.addresses[0] for node in known],
+        tcp_port=None,
+        store_confirmation=True,
+    )

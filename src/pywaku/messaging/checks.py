@@ -221,7 +221,7 @@ def _check_nodes(config: NodeConfig) -> None:
         for address in addresses:
             _check(address.peer_id is not None, name, f"end in /p2p/ and a peer id: {address}")
             _check(
-                Endpoint.of(address) is not None,
+                Endpoint.of(address) is not None or address.has("memory"),  # the latter in simulations
                 name,
                 f"are addresses for TCP, ws or wss, which {address} is not",
             )

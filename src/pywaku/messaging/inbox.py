@@ -204,7 +204,7 @@ class Inbox:
             Change(
                 record.message_hash,
                 record.updated_ns,
-                record=None if own else record,
+                record=record if record.request_id is None else None,  # of an own one there is a record
                 received=None if own else True,
                 stored=True if source == "store" else None,
                 error=error,

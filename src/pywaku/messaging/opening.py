@@ -99,7 +99,13 @@ async def open_messaging(
             (sender.allow, missed.allow),
         )
         wanting = Wanting(
-            transport, inbox, missed if searches else None, nursery, watch.wanted, network.peer_id
+            transport,
+            inbox,
+            missed if searches else None,
+            nursery,
+            watch.wanted,
+            network.peer_id,
+            sender.is_own,
         )
         background = Background(inbox, wanting)
         parts = _Parts(inbox, watch)
@@ -175,9 +181,9 @@ async def _records(config: NodeConfig, environment: Environment, stack: AsyncExi
         return MemoryRecordStore(retention)
     from pywaku.messaging.records.sqlite import open_sqlite_records  # in memory nobody needs it
 
-    return await stack.enter_async_context(
-        open_sqlite_records(config.records_path, retention=retention, run_blocking=environment.run_blocking)
-    )
+    store = await open_sqlite_records(config.records_path, retention)
+    stack.push_async_callback(store.close)
+    return store
 
 
 async def _resume(recorder: Recorder, inbox: Inbox, messaging: Messaging, clock: Callable[[], int]) -> None:

@@ -111,6 +111,10 @@ class Sender:
         self._idle.unpark_all()
         self._look_at_the_time()
 
+    def is_own(self, message_hash: bytes) -> bool:
+        """Is this a message that this node has sent lately?"""
+        return message_hash in self._recent
+
     def own(self, message_hash: bytes, peer: PeerId) -> MessageRecord | None:
         """A peer has sent, or holds, this message: if it is one of this node, it has travelled.
 
@@ -120,9 +124,13 @@ class Sender:
         own = self._recent.get(message_hash)
         if own is None:
             return None
-        if self._outgoing.awaits(message_hash) and peer not in own.through:
+        if self._outgoing.awaits(message_hash) and not self._given_to(own, peer):
             self._follow(self._outgoing.seen([message_hash]))
         return own.record
+
+    def _given_to(self, own: _Own, peer: PeerId) -> bool:
+        """Was the peer given the message by this node, or is it about to be?"""
+        return peer in own.through or peer in self._transport.busy_peers(own.record.pubsub_topic)
 
     def echoed(self, message_hash: bytes, peer: PeerId) -> MessageRecord | None:
         """The same for a peer that sent it back by relay, which it does only if it has it from another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ from pywaku.messaging.inbox import Inbox
 from pywaku.messaging.missed import Missed
 from pywaku.messaging.transport import Transport
 from pywaku.protocols.relay import Subscription
+
+logger = logging.getLogger(__name__)
 
 OnWanted = Callable[[str, str, bool], None]
 """Hears that a content topic of a pubsub topic is wanted, or no more."""
@@ -28,6 +31,7 @@ class Wanting:
         nursery: trio.Nursery,
         on_wanted: OnWanted,
         me: PeerId,
+        is_own: Callable[[bytes], bool],
     ) -> None:
         self._transport = transport
         self._inbox = inbox
@@ -35,6 +39,7 @@ class Wanting:
         self._nursery = nursery
         self._on_wanted = on_wanted
         self._me = me
+        self._is_own = is_own
         self._live: dict[str, Subscription] = {}
         self._wanted: Counter[tuple[str, str, bool]] = Counter()
 
@@ -85,9 +90,14 @@ class Wanting:
         inbox = self._inbox
         source = self._transport.name
         async for received in live:
-            if received.peer == self._me:
-                continue  # an own message comes back by `Inbox.loop_back`
-            inbox.take(received.pubsub_topic, received.message, received.message_hash, source, received.peer)
+            if received.peer == self._me and self._is_own(received.message_hash):
+                continue  # it comes by `Inbox.loop_back`; what was pushed for a light node does not
+            try:
+                inbox.take(
+                    received.pubsub_topic, received.message, received.message_hash, source, received.peer
+                )
+            except Exception:  # the fault of one message must not cost those that follow
+                logger.exception("message not taken in: hash=%s", received.message_hash.hex())
             if inbox.pressed:
                 await inbox.let_others_catch_up()
 

@@ -220,20 +220,26 @@ class NodePool:
     async def _run(self) -> None:
         with self._scope:
             async with trio.open_nursery() as self._tasks:
-                refreshed = -math.inf
-                while True:
-                    self._changed = trio.Event()
-                    now = trio.current_time()
-                    if now - refreshed >= _REFRESH_S or len(self._pool.members) < self._pool.policy.size:
-                        refreshed = now
-                        self._refresh(now)
-                    else:
-                        self._judge_members()
-                    self._pool.tick(now)
-                    self._grant()
-                    await trio.sleep(_REFRESH_PAUSE_S)  # what changes the book rarely comes alone
-                    with trio.move_on_at(min(self._pool.next_tick(now), refreshed + _REFRESH_S)):
-                        await self._changed.wait()
+                try:
+                    await self._look_after()
+                finally:
+                    self._tasks = None  # what is wished for from now on, nobody does
+
+    async def _look_after(self) -> None:
+        refreshed = -math.inf
+        while True:
+            self._changed = trio.Event()
+            now = trio.current_time()
+            if now - refreshed >= _REFRESH_S or len(self._pool.members) < self._pool.policy.size:
+                refreshed = now
+                self._refresh(now)
+            else:
+                self._judge_members()
+            self._pool.tick(now)
+            self._grant()
+            await trio.sleep(_REFRESH_PAUSE_S)  # what changes the book rarely comes alone
+            with trio.move_on_at(min(self._pool.next_tick(now), refreshed + _REFRESH_S)):
+                await self._changed.wait()
 
     def _wake(self) -> None:
         self._changed.set()
