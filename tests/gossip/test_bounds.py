@@ -108,6 +108,31 @@ def test_duplicates_are_no_waste_where_there_is_as_much_that_is_new() -> None:
     assert lone.gossip.counters.flooded == 0
 
 
+def test_own_messages_that_come_back_are_no_waste() -> None:
+    lone = Lone(replace(GossipParams(), max_waste_per_heartbeat=10))
+    peer = lone.peer()
+    for n in range(1_000):
+        lone.gossip.publish(TOPIC, n.to_bytes(2), lone.now)
+        lone.message(peer, n.to_bytes(2))
+    lone.beat()
+    for n in range(1_000):
+        lone.message(peer, n.to_bytes(2))
+    assert lone.gossip.counters.flooded == 0
+    assert lone.score(peer) == 0
+
+
+def test_rpcs_that_say_nothing_are_waste() -> None:
+    lone = Lone(replace(GossipParams(), max_waste_per_heartbeat=10))
+    peer = lone.peer()
+    for _ in range(10):
+        lone.say(peer, Rpc())
+    assert lone.gossip.counters.flooded == 0
+    for _ in range(10):
+        lone.say(peer, Rpc())
+    assert lone.gossip.counters.flooded == 9
+    assert lone.score(peer) == -10.0
+
+
 def test_seen_ids_are_bounded() -> None:
     seen = SeenCache(120.0, 100)
     for n in range(300):

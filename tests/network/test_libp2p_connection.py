@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -150,3 +152,34 @@ async def test_a_fault_of_our_own_costs_the_connection_and_not_the_node(
         assert await two.connect(one.addresses) == one.peer_id
     assert "connection failed: peer=" in caplog.text
     assert "a fault" in caplog.text
+
+
+@pytest.mark.virtual
+async def test_bytes_in_tiny_pieces_take_no_more_memory_than_bytes() -> None:
+    async with connection_over(SlowPipe(rate=1), HostLimits()) as connection:
+        stream = await connection.open_stream()
+        sent = random.Random(1).randbytes(200_000)
+        tracemalloc.start(1)
+        try:
+            for at in range(0, len(sent), 2):
+                stream.data_received(sent[at : at + 2])
+            assert tracemalloc.get_traced_memory()[0] < 2 * len(sent)
+        finally:
+            tracemalloc.stop()
+        assert await stream.receive() == sent
+
+
+@pytest.mark.virtual
+async def test_pieces_of_all_sizes_are_received_in_order() -> None:
+    rng = random.Random(2)
+    async with connection_over(SlowPipe(rate=1), HostLimits()) as connection:
+        stream = await connection.open_stream()
+        for _ in range(200):
+            pieces = [
+                rng.randbytes(rng.choice((1, 2, 100, 511, 512, 5000))) for _ in range(rng.randint(1, 9))
+            ]
+            for piece in pieces:
+                stream.data_received(piece)
+            received = await stream.receive()
+            assert received == b"".join(pieces)
+            assert type(received) is bytes

@@ -130,6 +130,22 @@ async def test_what_was_published_just_before_the_first_peer_came_reaches_it(joi
 
 
 @pytest.mark.virtual
+async def test_a_peer_that_has_gone_takes_no_message_while_what_it_sent_is_still_read() -> None:
+    async with open_world(joined=False) as world:
+        subscription = world.relay.subscribe(TOPIC, capacity=2)
+        await world.stream.send(publishes(*map(message, range(2))))
+        with trio.fail_after(1):
+            while not len(subscription):
+                await trio.sleep(0.001)
+        # Its messages fill the subscription, and reading pauses for that.
+        world.world.cut(world.node.network, world.raw.network)
+        outcome = await world.relay.publish(TOPIC, message("to nobody"))
+        assert (outcome.peers, outcome.duplicate) == (0, False)
+        await trio.sleep(1)
+        assert (await world.relay.publish(TOPIC, message("to nobody"))).duplicate is False
+
+
+@pytest.mark.virtual
 async def test_what_every_outbox_dropped_may_be_published_again() -> None:
     options = RelayOptions(outbox=OutboxLimits(messages=3), publish_wait_s=0, slow_peer_grace_s=0)
     async with open_world(options=options) as world:

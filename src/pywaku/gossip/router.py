@@ -188,6 +188,7 @@ class Gossip:
             state.promises.arrived(message_id)
             state.counters.published += 1
         state.echoes.published(message_id, now)
+        state.fresh += 1  # it will come back as a duplicate by no fault of the peers
         part = encode_publish(topic, data)
         state.cache.put(message_id, topic, part)
         known = state.topics.get(topic)
@@ -237,6 +238,8 @@ class Gossip:
         candidates = self._messages.receive(sender, rpc.publish, now) if rpc.publish else []
         if rpc.ihave or rpc.iwant or rpc.graft or rpc.prune or rpc.idontwant:
             handle_control(state, sender, rpc, now)
+        elif not rpc.publish and not rpc.subscriptions:
+            sender.waste += 1  # a single byte says nothing, and yet costs a turn
         return candidates
 
     def _ignore_flood(self, sender: PeerState, now: float) -> None:

@@ -162,7 +162,7 @@ class RouterState:
         self.wishes: dict[PeerId, Wish] = {}
         self.wishes_taken = 0  # in this heartbeat
         self.heartbeats = 0
-        self.fresh = 0  # messages first seen in this heartbeat
+        self.fresh = 0  # messages first seen, or published, in this heartbeat
         self.waste_limit = params.max_waste_per_heartbeat
         self.scores = ScoreBoard(params.score)
         self.seen = SeenCache(params.seen_ttl_s, params.max_seen)

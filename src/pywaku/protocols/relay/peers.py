@@ -190,7 +190,7 @@ class RelayPeers:
         count = 0
         for peer, (control, messages) in self._router.take_outgoing().items():
             link = links.get(peer)
-            if link is None:
+            if link is None or link.leaving:  # nobody would take it off the outbox any more
                 continue
             outbox = link.outbox
             if control is not NOTHING:
