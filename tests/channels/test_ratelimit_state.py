@@ -73,6 +73,14 @@ def test_epochs_that_are_remembered_are_bounded() -> None:
     assert step.charges.epochs[-1] == (int(START // 600) + 99, 1)
 
 
+def test_of_the_epochs_that_are_remembered_the_one_sent_in_last_stays() -> None:
+    limiter = RateLimiter(on(5))
+    for number in (*range(16), 0, 16):
+        fill(limiter, 1, START + 600 * number)
+    assert limiter.usage(START).used == 2
+    assert limiter.usage(START + 600).used == 0
+
+
 # The node's limit
 
 

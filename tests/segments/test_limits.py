@@ -113,6 +113,19 @@ def test_concurrent_reconstructions_of_a_sender_are_limited() -> None:
     assert receiver.reassembler.sizes.senders == 2
 
 
+def test_who_has_waited_longest_is_who_has_not_advanced() -> None:
+    receiver = Receiver(ReassemblyLimits(max_reassemblies_per_sender=2, timeout_s=60))
+    one, two, three = firsts(3)
+    receiver.give_all([one, two])
+    receiver.now = 30.0
+    receiver.give(replace(one, index=1))
+    assert receiver.reassembler.next_tick() == 60.0  # that of `two`
+    (event,) = receiver.give(three)
+    assert isinstance(event, PayloadIrretrievable)
+    assert event.entire_message_hash == two.entire_message_hash
+    assert receiver.reassembler.next_tick() == 90.0
+
+
 def test_bytes_of_a_sender_are_limited() -> None:
     receiver = Receiver(ReassemblyLimits(max_bytes_per_sender=3 * HELD))
     events = receiver.give_all(firsts(4))
@@ -200,6 +213,15 @@ def test_lower_limits_apply_to_what_was_stored_under_higher_ones() -> None:
     assert receiver.reassembler.sizes.reassemblies == 2
     assert receiver.reassembler.sizes.remembered_segments <= 1
     assert receiver.reassembler.next_tick() > 0.0
+
+
+def test_a_payload_sent_over_and_over_is_forgotten_too() -> None:
+    receiver = Receiver(ReassemblyLimits(max_remembered_segments=10))
+    for _ in range(50):
+        receiver.give_all(segments_of(b"ok"))
+    (sendings,) = receiver.reassembler._sendings.values()
+    assert len(sendings.known) == sendings.count == 10
+    assert len(receiver.payloads) == 50
 
 
 @pytest.mark.parametrize("name", list(ReassemblyLimits.__slots__))

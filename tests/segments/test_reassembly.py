@@ -14,6 +14,7 @@ from pywaku.segments import (
     ReassemblyLimits,
     SegmentationConfig,
     entire_message_hash,
+    reassembly,
 )
 from tests.support.segmented import (
     PLAIN,
@@ -105,11 +106,16 @@ def test_where_a_recovered_end_is_not_found_within_the_limit_the_last_segment_is
     assert exactly.payloads == [payload]
 
 
-def test_while_the_last_segment_is_waited_for_other_parity_changes_nothing() -> None:
+def test_while_the_last_segment_is_waited_for_other_parity_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     payload = payload_of(2 * SIZE) + b"end".ljust(40, b"\0")
     segments = segments_of(payload, with_parity(1))
     receiver = Receiver(ReassemblyLimits(max_trailing_zeros=1))
-    assert receiver.give_all([segments[0], *segments[3:]]) == []
+    assert receiver.give_all([segments[0], *segments[3:5]]) == []
+    with monkeypatch.context() as patched:  # trying again would cost as much as the first time
+        patched.setattr(reassembly, "join", None)
+        assert receiver.give(segments[5]) == []
     receiver.restart()
     assert receiver.give(segments[2]) != []
     assert receiver.payloads == [payload]
