@@ -23,6 +23,7 @@ class Table(Enum):
 
     CLOCK = "clock"
     LOG = "log"
+    HEADS = "heads"
     BLOOM = "bloom"
     BODY = "body"
     """Messages as they are on the wire, whoever needs them; written once each."""

@@ -229,6 +229,7 @@ class SdsChannel:
         return replace(
             state.counters,
             log_evicted=state.log.evicted,
+            heads_evicted=state.heads.evicted,
             lost_evicted=state.lost.evicted,
             participants_evicted=state.participants.evicted,
             cache_evicted=state.cache.evicted,
@@ -246,6 +247,7 @@ class SdsChannel:
             missing=len(state.missing),
             lost=len(state.lost),
             responses=len(state.responses),
+            heads=len(state.heads),
             cached=len(state.cache),
             cached_bytes=state.cache.size,
             participants=len(state.participants),

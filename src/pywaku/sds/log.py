@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, cast
 
 from pywaku.errors import InvalidInput
 from pywaku.sds.changes import Rows, Touch, hint_of_text, hint_to_text, pack, unpack
+from pywaku.sds.options import MAX_CAUSAL_HISTORY
 from pywaku.wire.sds import MAX_ID_LENGTH, HistoryEntry, encode_entry
 
 _HORIZON: Final = ""  # the row that says how far back the log reaches
@@ -124,28 +125,40 @@ class Log:
             entry.encoded = None
             self._touch(message_id)
 
-    def last(self, count: int) -> Sequence[LogEntry]:
+    def last(self, count: int) -> list[LogEntry]:
         """The highest entries, in ascending order."""
         keys = self._keys
         begin = max(self._first, len(keys) - count)
         entries = self.entries
         return [entries[message_id] for _, message_id in keys[begin:]]
 
-    def causal_history(self, count: int, *, with_senders: bool, hints: HintProvider | None) -> list[bytes]:
-        """The last entries as parts of a message (SDS, Send Message)."""
-        found: list[bytes] = []
-        for entry in self.last(count):
-            if entry.hint is None and hints is not None:
-                hint = hints(entry.message_id)
-                if hint is not None:
-                    self.set_hint(entry.message_id, hint)
-            encoded = entry.encoded
-            if encoded is None:
-                sender_id = entry.sender_id if with_senders else None
-                encoded = encode_entry(HistoryEntry(entry.message_id, entry.hint, sender_id))
-                entry.encoded = encoded
-            found.append(encoded)
-        return found
+    def causal_history(
+        self, count: int, heads: Collection[str], *, with_senders: bool, hints: HintProvider | None
+    ) -> list[bytes]:
+        """The last entries, after those of `heads` that are not among them, as parts of a message."""
+        chosen = self.last(count)
+        if chosen and len(heads) > 1:
+            lowest = chosen[0].key
+            older = [entry for entry in map(self.entries.__getitem__, heads) if entry.key < lowest]
+            if older:
+                older.sort(key=lambda entry: entry.key)
+                del older[MAX_CAUSAL_HISTORY - 1 :]
+                chosen = [*older, *chosen[max(0, len(older) + len(chosen) - MAX_CAUSAL_HISTORY) :]]
+        found = [entry.encoded for entry in chosen]
+        if None in found:  # most are there from the message before
+            return [entry.encoded or self._encode(entry, with_senders, hints) for entry in chosen]
+        return cast("list[bytes]", found)
+
+    def _encode(self, entry: LogEntry, with_senders: bool, hints: HintProvider | None) -> bytes:
+        if entry.hint is None and hints is not None:
+            hint = hints(entry.message_id)
+            if hint is not None:
+                self.set_hint(entry.message_id, hint)
+        sender_id = entry.sender_id if with_senders else None
+        encoded = encode_entry(HistoryEntry(entry.message_id, entry.hint, sender_id))
+        if entry.hint is not None or hints is None:  # else the hint may be known next time
+            entry.encoded = encoded
+        return encoded
 
     def record(self, key: str) -> bytes | None:
         """A row of the saved state."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pywaku.errors import DecodeError
 from pywaku.sds.incoming import Waiting
+from pywaku.sds.log import LogEntry
 from pywaku.sds.participants import Heard
 from pywaku.sds.repair_times import is_in_response_group, response_delay_ms
 from pywaku.sds.state import ChannelState
@@ -70,8 +71,9 @@ def _receive_sync(state: ChannelState, message: SdsMessage, lamport: int, now_ms
         state.counters.own_ignored += 1
         return Outcome.OWN
     state.counters.syncs_received += 1
-    _learn(state, message, lamport, now_ms)
-    unmet, _ = _dependencies(state, message)
+    history = message.history_ids
+    _learn(state, message, history, lamport, now_ms)
+    unmet, _ = _dependencies(state, message, history)
     _note_missing(state, message, unmet, now_ms)
     _relieve(state)
     state.restart_sync(AFTER_RECEIVED_SYNC, now_ms)
@@ -87,12 +89,13 @@ def _receive_content(
         counters.repairs_by_others += 1
     if message.sender_id == state.sender_id:
         counters.own_ignored += 1
-        _adopt(state, message_id, lamport, data, hint)
+        _adopt(state, message, lamport, data, hint)
         return Outcome.OWN
     if state.knows(message_id):
         counters.duplicates += 1
         return Outcome.DUPLICATE
-    _learn(state, message, lamport, now_ms)
+    history = message.history_ids
+    _learn(state, message, history, lamport, now_ms)
     was_missing = state.missing.remove(message_id) is not None
     if not state.log.reaches((lamport, message_id)):
         counters.too_old += 1
@@ -101,11 +104,11 @@ def _receive_content(
         state.deliver_ready(state.incoming.met(message_id))
         return _refuse(state, message, RefusalReason.TOO_OLD)
     state.bloom.add(message_id)
-    unmet, missed = _dependencies(state, message)
+    unmet, missed = _dependencies(state, message, history)
     waiting = Waiting(message_id, message.sender_id, lamport, hint, now_ms)
     waiting.missed = missed
     if not unmet:
-        state.deliver(message, waiting, data)
+        state.deliver(message, history, waiting, data)
         outcome = Outcome.DELIVERED
     else:
         counters.buffered += 1
@@ -117,11 +120,12 @@ def _receive_content(
     return outcome
 
 
-def _adopt(state: ChannelState, message_id: str, lamport: int, data: bytes, hint: bytes | None) -> None:
+def _adopt(state: ChannelState, message: SdsMessage, lamport: int, data: bytes, hint: bytes | None) -> None:
     """An own message that the log does not know: our state was lost, and others depend on the message.
 
     It is not delivered, but it is part of the log again.
     """
+    message_id = message.message_id
     if state.knows(message_id) or not state.log.reaches((lamport, message_id)):
         return
     state.counters.own_adopted += 1
@@ -130,38 +134,33 @@ def _adopt(state: ChannelState, message_id: str, lamport: int, data: bytes, hint
     state.bloom.add(message_id)
     state.clock.observe(lamport)
     state.keep_for_repair(message_id, state.sender_id, data)
-    state.enter_log(message_id, lamport, state.sender_id, hint)
+    state.enter_log(LogEntry(message_id, lamport, state.sender_id, hint), message.history_ids)
     state.deliver_ready(state.incoming.met(message_id))
 
 
-def _learn(state: ChannelState, message: SdsMessage, lamport: int, now_ms: int) -> None:
+def _learn(state: ChannelState, message: SdsMessage, history: list[str], lamport: int, now_ms: int) -> None:
     """What the message says of its sender, beside its content: what it has, and what it lacks."""
     heard = state.participants.hear(message.sender_id, lamport, now_ms)
     if message.repair_request:
         _take_requests(state, message.repair_request, now_ms)
     own = state.log.own
-    if own:
-        for entry in reversed(message.causal_history):
-            named = own.get(entry.message_id)
-            if named is not None:
-                newest = (named, entry.message_id)
-                if heard.acknowledged is None or newest > heard.acknowledged:
-                    heard.acknowledged = newest
-                break
+    if own and not own.keys().isdisjoint(history):
+        newest = max((own[message_id], message_id) for message_id in history if message_id in own)
+        if heard.acknowledged is None or newest > heard.acknowledged:
+            heard.acknowledged = newest
     if len(state.outgoing):
-        _review_acknowledgements(state, message, lamport, heard)
+        _review_acknowledgements(state, message, history, lamport, heard)
 
 
-def _review_acknowledgements(state: ChannelState, message: SdsMessage, lamport: int, heard: Heard) -> None:
+def _review_acknowledgements(
+    state: ChannelState, message: SdsMessage, history: list[str], lamport: int, heard: Heard
+) -> None:
     """SDS, Review ACK Status: the causal history is certain, the bloom filter is not.
 
     Filters of a sender grow, so one that is older than another one tells nothing new, and none counts twice.
     """
     outgoing, options = state.outgoing, state.options
-    events = outgoing.review_history(
-        [entry.message_id for entry in message.causal_history], message.sender_id
-    )
-    _finish(state, events)
+    _finish(state, outgoing.review_history(history, message.sender_id))
     bloom = message.bloom_filter
     if bloom is None or lamport <= heard.bloom_lamport:
         return
@@ -176,6 +175,7 @@ def _review_acknowledgements(state: ChannelState, message: SdsMessage, lamport: 
 
 
 def _finish(state: ChannelState, events: Iterable[SdsEvent]) -> None:
+    """Report acknowledgements; who is done leaves the outgoing buffer."""
     for event in events:
         state.events.append(event)
         if isinstance(event, Acknowledged):
@@ -212,12 +212,14 @@ def _take_requests(state: ChannelState, requests: tuple[HistoryEntry, ...], now_
             counters.repair_requests_ignored += 1
 
 
-def _dependencies(state: ChannelState, message: SdsMessage) -> tuple[list[HistoryEntry], list[HistoryEntry]]:
+def _dependencies(
+    state: ChannelState, message: SdsMessage, history: list[str]
+) -> tuple[list[HistoryEntry], list[HistoryEntry]]:
     """What the message depends on and is not in the log: what is to be waited for, and what is given up."""
     entries = state.log.entries
+    if all(map(entries.__contains__, history)):
+        return [], []
     unknown = [entry for entry in message.causal_history if entry.message_id not in entries]
-    if not unknown:
-        return unknown, []
     unmet: dict[str, HistoryEntry] = {}
     missed: dict[str, HistoryEntry] = {}
     for entry in unknown:

@@ -7,6 +7,7 @@ from typing import Final
 
 from pywaku.errors import InvalidInput, LimitExceeded
 from pywaku.sds.incoming import STUCK
+from pywaku.sds.log import LogEntry
 from pywaku.sds.message_ids import content_id, sync_id, unique_id
 from pywaku.sds.missing import LOST
 from pywaku.sds.options import MessageIds
@@ -46,10 +47,11 @@ def send(
     now_ms = now_ns // _NS_PER_MS
     lamport = state.clock.advance(now_ms)
     data = _compose(state, message_id, lamport, now_ms, content)
+    named = list(state.heads.all()) if state.options.causal_history_size else []
     outgoing.add(message_id, lamport, data, None if recipients is None else frozenset(recipients))
     state.bloom.add(message_id)
     state.lost.discard(message_id)
-    state.enter_log(message_id, lamport, state.sender_id, None)
+    state.enter_log(LogEntry(message_id, lamport, state.sender_id, None), named)
     state.counters.sent += 1
     state.restart_sync(AFTER_OWN_CONTENT, now_ms)
     return Transmission(message_id, data, Purpose.CONTENT)
@@ -73,7 +75,10 @@ def _compose(state: ChannelState, message_id: str, lamport: int, now_ms: int, co
     requests = state.missing.take_eligible(now_ms)
     state.counters.repairs_requested += len(requests)
     history = state.log.causal_history(
-        options.causal_history_size, with_senders=options.repair is not None, hints=state.hints
+        options.causal_history_size,
+        state.heads.all(),
+        with_senders=options.repair is not None,
+        hints=state.hints,
     )
     message = SdsMessage(
         state.sender_id,
@@ -123,6 +128,7 @@ def withdraw(state: ChannelState, message_id: str) -> bool:
         return False
     state.outgoing.remove(message_id)
     state.log.remove(message_id)
+    state.heads.discard(message_id)
     state.bloom.remove(message_id)
     return True
 

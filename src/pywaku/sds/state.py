@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pywaku.sds.bloom import BloomShape, RollingBloom
 from pywaku.sds.bodies import Bodies, RepairCache
 from pywaku.sds.changes import Changes, Keeper, Table
 from pywaku.sds.clock import Clock
+from pywaku.sds.heads import Heads
 from pywaku.sds.incoming import IncomingBuffer, Waiting
 from pywaku.sds.log import HintProvider, Log, LogEntry
 from pywaku.sds.missing import LostMessages, MissingMessages
-from pywaku.sds.options import SdsOptions
+from pywaku.sds.options import MAX_CAUSAL_HISTORY, SdsOptions
 from pywaku.sds.outgoing import OutgoingBuffer
 from pywaku.sds.participants import Participants
 from pywaku.sds.repair_times import is_in_response_group
@@ -54,6 +55,7 @@ class ChannelState:
         self.shape = BloomShape(options.bloom_filter_capacity, options.bloom_filter_error_rate)
         self.clock = Clock(now_ms, touching(Table.CLOCK))
         self.log = Log(options.max_log, sender_id, touching(Table.LOG))
+        self.heads = Heads(MAX_CAUSAL_HISTORY, touching(Table.HEADS))
         self.bloom = RollingBloom(self.shape, touching(Table.BLOOM))
         self.bodies = Bodies(touching(Table.BODY))
         self.outgoing = OutgoingBuffer(
@@ -81,6 +83,7 @@ class ChannelState:
         return {
             Table.CLOCK: self.clock,
             Table.LOG: self.log,
+            Table.HEADS: self.heads,
             Table.BLOOM: self.bloom,
             Table.BODY: self.bodies,
             Table.OUTGOING: self.outgoing,
@@ -113,15 +116,17 @@ class ChannelState:
             return self.bodies[message_id]
         return self.cache.get(message_id)
 
-    def enter_log(self, message_id: str, lamport: int, sender_id: str, hint: bytes | None) -> None:
-        """Put a message into the log; what falls out of it is not kept for repair either."""
-        evicted = self.log.insert(LogEntry(message_id, lamport, sender_id, hint))
+    def enter_log(self, entry: LogEntry, history: Collection[str]) -> None:
+        """Put a message with this causal history into the log; what falls out of it has no further use."""
+        evicted = self.log.insert(entry)
+        self.heads.enter(entry.message_id, history)
         if evicted is not None:
+            self.heads.discard(evicted.message_id)
             self.cache.drop(evicted.message_id)
 
-    def deliver(self, message: SdsMessage, waited: Waiting, data: bytes) -> None:
+    def deliver(self, message: SdsMessage, history: Collection[str], waited: Waiting, data: bytes) -> None:
         """Deliver a message (SDS, Deliver Message), and all that waited for nothing else."""
-        self._deliver_one(message, waited, data)
+        self._deliver_one(message, history, waited, data)
         self.deliver_ready(self.incoming.met(message.message_id))
 
     def deliver_ready(self, ready: Iterable[Waiting]) -> None:
@@ -131,16 +136,20 @@ class ChannelState:
         while heap:
             _, waiting = heapq.heappop(heap)
             data = self.incoming.remove(waiting)
-            self._deliver_one(decode_sds(data, self.memo), waiting, data)
+            message = decode_sds(data, self.memo)
+            self._deliver_one(message, message.history_ids, waiting, data)
             for follower in self.incoming.met(waiting.message_id):
                 heapq.heappush(heap, (follower.key, follower))
 
-    def _deliver_one(self, message: SdsMessage, waited: Waiting, data: bytes) -> None:
+    def _deliver_one(
+        self, message: SdsMessage, history: Collection[str], waited: Waiting, data: bytes
+    ) -> None:
         message_id = message.message_id
         self.clock.observe(waited.lamport)
         late = self.lost.discard(message_id)
         self.keep_for_repair(message_id, message.sender_id, data)
-        self.enter_log(message_id, waited.lamport, message.sender_id, waited.hint)
+        entry = LogEntry(message_id, waited.lamport, message.sender_id, waited.hint)
+        self.enter_log(entry, history)
         self.events.append(
             Delivered(
                 message_id,

@@ -193,6 +193,7 @@ class Sizes(NamedTuple):
     missing: int
     lost: int
     responses: int
+    heads: int
     cached: int
     cached_bytes: int
     participants: int
@@ -232,6 +233,7 @@ class Counters:
     missing_dropped: int = 0
     """Missing messages that are neither waited for nor requested because too many are."""
     log_evicted: int = 0
+    heads_evicted: int = 0
     lost_evicted: int = 0
     participants_evicted: int = 0
     cache_evicted: int = 0

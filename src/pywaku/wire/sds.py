@@ -56,6 +56,11 @@ class SdsMessage:
     content: bytes | None = None
 
     @property
+    def history_ids(self) -> list[str]:
+        """The ids in the causal history."""
+        return [entry.message_id for entry in self.causal_history]
+
+    @property
     def kind(self) -> SdsKind:
         """What the message is for, as its timestamp and its content tell."""
         if not self.content:

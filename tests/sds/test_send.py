@@ -1,0 +1,241 @@
+"""SDS, Send Message: every MUST and SHOULD of it, and what the caller has to know."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pywaku.errors import InvalidInput, LimitExceeded
+from pywaku.sds import Acknowledged, MessageIds, Purpose, SdsChannel, SdsOptions
+from pywaku.sds.message_ids import content_id, unique_id
+from pywaku.wire.sds import SdsKind
+from tests.support.sds_channels import CHANNEL, START_MS, Side, bloom, content, decoded, sync
+
+VECTORS: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "data" / "sds.json").read_text(encoding="utf-8")
+)
+
+
+def test_a_message_includes_sender_id_message_id_channel_id_and_content() -> None:
+    sent = Side("alice").send(b"hello")
+    message = decoded(sent)
+    assert (message.sender_id, message.channel_id, message.content) == ("alice", CHANNEL, b"hello")
+    assert message.message_id == sent.message_id
+    assert message.kind is SdsKind.CONTENT
+    assert sent.purpose is Purpose.CONTENT
+
+
+def test_the_lamport_timestamp_is_initialized_to_the_current_time_in_milliseconds() -> None:
+    assert Side("alice").sds.lamport_timestamp == START_MS
+
+
+def test_the_lamport_timestamp_is_set_to_the_time_or_one_more_than_before() -> None:
+    side = Side("alice")
+    assert decoded(side.send(b"1")).lamport_timestamp == START_MS + 1
+    assert decoded(side.send(b"2")).lamport_timestamp == START_MS + 2
+    assert decoded(side.at(500).send(b"3")).lamport_timestamp == START_MS + 500
+    assert decoded(side.at(400).send(b"4")).lamport_timestamp == START_MS + 501
+    assert side.sds.lamport_timestamp == START_MS + 501
+
+
+def test_the_causal_history_has_the_preceding_ids_of_the_log_in_its_order() -> None:
+    side = Side("alice", causal_history_size=3)
+    side.hear(content("b", lamport=START_MS - 5), content("a", lamport=START_MS - 5))
+    side.hear(content("c", lamport=START_MS - 9))
+    assert [entry.message_id for entry in decoded(side.send(b"1")).causal_history] == ["c", "a", "b"]
+    first = side.sds.log(1)[0]
+    assert [entry.message_id for entry in decoded(side.send(b"2")).causal_history] == ["a", "b", first]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 200])
+def test_the_number_of_ids_in_the_causal_history_is_configurable(size: int) -> None:
+    side = Side("alice", causal_history_size=size)
+    sent = [side.send(b"%d" % number) for number in range(250)]
+    history = [entry.message_id for entry in decoded(sent[-1]).causal_history]
+    assert history == [one.message_id for one in sent[249 - size : 249]]
+
+
+def test_a_causal_history_of_two_is_the_default() -> None:
+    assert SdsOptions().causal_history_size == 2
+
+
+def test_messages_that_no_other_names_are_in_the_causal_history_however_old_they_are() -> None:
+    side = Side("alice")
+    side.hear(content("old", lamport=START_MS - 99), content("older", lamport=START_MS - 100))
+    for number in range(5):
+        side.hear(content(f"m{number}", *([f"m{number - 1}"] if number else []), lamport=START_MS + number))
+    assert side.sds.sizes().heads == 3
+    sent = decoded(side.at(50).send())
+    assert sent.history_ids == ["older", "old", "m3", "m4"]
+    assert side.sds.sizes().heads == 1
+    assert decoded(side.send()).history_ids == ["m4", sent.message_id]
+
+
+def test_a_causal_history_has_200_entries_at_most() -> None:
+    side = Side("alice", causal_history_size=150)
+    side.hear(*[content(f"m{number:03}", lamport=START_MS + number) for number in range(400)])
+    assert side.sds.sizes().heads == 200
+    assert side.sds.counters.heads_evicted == 200
+    history = decoded(side.send()).history_ids
+    assert history == [f"m{number}" for number in range(200, 400)]
+
+
+def test_an_entry_may_include_a_retrieval_hint_that_was_reported_received_or_provided() -> None:
+    side = Side("alice", causal_history_size=3)
+    made = side.sds.send(b"own", side.now_ns)
+    side.sds.sent(made.message_id, side.now_ns, retrieval_hint=b"reported")
+    side.at(1).hear(content("x", lamport=START_MS + 9), hint=b"received")
+    side.hear(content("y", lamport=START_MS + 10))
+    history = decoded(side.send(b"2")).causal_history
+    assert [entry.retrieval_hint for entry in history] == [b"reported", b"received", None]
+    side.sds.set_retrieval_hint("y", b"later")
+    assert decoded(side.send(b"3")).causal_history[-2].retrieval_hint == b"later"
+
+
+def test_hints_come_from_the_provider_where_it_knows_them_and_are_kept() -> None:
+    known: dict[str, bytes] = {}
+    asked: list[str] = []
+
+    def provider(message_id: str) -> bytes | None:
+        asked.append(message_id)
+        return known.get(message_id)
+
+    now = START_MS * 1_000_000
+    channel = SdsChannel(CHANNEL, "alice", rng=random.Random(1), now_ns=now, hints=provider)
+    first = channel.send(b"1", now).message_id
+    assert decoded(channel.send(b"2", now)).causal_history[0].retrieval_hint is None
+    known[first] = b"hash"
+    assert decoded(channel.send(b"3", now)).causal_history[0].retrieval_hint == b"hash"
+    asked.clear()
+    channel.set_retrieval_hint(channel.log(2)[0], b"other")
+    channel.send(b"4", now)
+    assert first not in asked
+
+
+def test_hints_that_others_would_refuse_are_refused_here() -> None:
+    side = Side("alice")
+    side.hear(content("x"))
+    with pytest.raises(InvalidInput, match="512"):
+        side.sds.set_retrieval_hint("x", bytes(513))
+    with pytest.raises(InvalidInput, match="512"):
+        side.hear(content("y"), hint=bytes(513))
+
+
+def test_the_bloom_filter_is_the_state_before_the_message() -> None:
+    side = Side("alice")
+    side.hear(content("x"))
+    first = side.send(b"1")
+    assert decoded(first).bloom_filter == bloom(["x"])
+    assert decoded(side.send(b"2")).bloom_filter == bloom(["x", first.message_id])
+
+
+def test_a_sent_message_is_added_to_the_outgoing_buffer_and_to_the_log() -> None:
+    side = Side("alice")
+    sent = side.send(b"1")
+    assert side.sds.unacknowledged() == (sent.message_id,)
+    assert side.sds.log(5) == (sent.message_id,)
+
+
+def test_known_message_ids() -> None:
+    vector = VECTORS["unique_id"]
+    assert unique_id(vector["senderId"], int(vector["ns"]), vector["content_utf8"].encode()) == vector["id"]
+    for vector in VECTORS["messageId"]:
+        assert content_id(vector["utf8"].encode()) == vector["id"]
+
+
+def test_equal_content_has_different_ids_even_within_one_nanosecond() -> None:
+    side = Side("alice")
+    ids = [side.send(b"same").message_id for _ in range(3)]
+    assert len(set(ids)) == 3
+    assert ids[0] == unique_id("alice", side.now_ns, b"same")
+
+
+def test_ids_of_js_waku_are_an_option_and_sending_content_again_gets_another_one() -> None:
+    side = Side("alice", message_ids=MessageIds.CONTENT)
+    first = side.send(b"same")
+    assert first.message_id == content_id(b"same")
+    side.hear(sync(first.message_id))
+    assert side.take(Acknowledged)
+    second = side.send(b"same")
+    assert second.message_id != first.message_id
+    assert second.message_id not in [entry.message_id for entry in decoded(second).causal_history]
+
+
+def test_the_caller_may_choose_an_id_that_is_not_taken() -> None:
+    side = Side("alice")
+    assert side.send(b"1", message_id="chosen").message_id == "chosen"
+    for taken in ("chosen", "waiting"):
+        side.hear(content("waiting", "unknown"))
+        with pytest.raises(InvalidInput, match="taken"):
+            side.send(b"2", message_id=taken)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"message_id": ""}, {"message_id": "x" * 513}, {"message_id": "\ud800"}]
+)
+def test_impossible_ids_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="message_id"):
+        Side("alice").send(b"1", **arguments)
+    with pytest.raises(InvalidInput, match="sender_id"):
+        Side(arguments["message_id"])
+
+
+def test_a_message_needs_content() -> None:
+    side = Side("alice")
+    with pytest.raises(InvalidInput, match="content"):
+        side.send(b"")
+    with pytest.raises(InvalidInput, match="content"):
+        side.sds.send_ephemeral(b"", side.now_ns)
+
+
+@pytest.mark.parametrize("recipients", [[], ["alice"], ["bob", "alice"]])
+def test_recipients_are_others(recipients: list[str]) -> None:
+    with pytest.raises(InvalidInput, match="recipients"):
+        Side("alice").send(b"1", recipients=recipients)
+
+
+def test_nothing_more_is_taken_while_the_outgoing_buffer_is_full() -> None:
+    side = Side("alice", max_outgoing=2)
+    first, second = side.send(b"1"), side.send(b"2")
+    with pytest.raises(LimitExceeded, match="2 messages"):
+        side.send(b"3")
+    assert side.sds.log(5) == (first.message_id, second.message_id)
+    side.hear(sync(first.message_id))
+    side.send(b"3")
+    with pytest.raises(LimitExceeded):
+        Side("alice", max_outgoing_bytes=10).send(b"more than ten")
+
+
+def test_a_message_that_can_never_be_sent_is_withdrawn_from_log_filter_and_buffer() -> None:
+    side = Side("alice")
+    first, gone = side.send(b"1"), side.send(b"2")
+    assert side.sds.withdraw(gone.message_id)
+    assert not side.sds.withdraw(gone.message_id)
+    assert side.sds.unacknowledged() == (first.message_id,)
+    message = decoded(side.send(b"3"))
+    assert [entry.message_id for entry in message.causal_history] == [first.message_id]
+    assert message.bloom_filter == bloom([first.message_id])
+    assert gone.message_id not in [one.message_id for one in side.tick(100_000)]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("causal_history_size", 201),
+        ("causal_history_size", -1),
+        ("bloom_filter_capacity", 0),
+        ("bloom_filter_error_rate", 0.0),
+        ("possible_acks_threshold", 0),
+        ("timeout_for_lost_messages_ms", 0),
+        ("max_retransmissions", -1),
+        ("max_log", 1),
+        ("max_lamport_ahead_ms", -1),
+    ],
+)
+def test_impossible_options_are_refused(option: str, value: Any) -> None:
+    with pytest.raises(InvalidInput, match=option):
+        SdsOptions(**{option: value})
