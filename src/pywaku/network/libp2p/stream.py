@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pywaku.network.libp2p.multistream import Dialer
     from pywaku.network.libp2p.muxer import StreamId
 
+_SMALL: Final = 512  # pieces below this are put together: as objects they weigh more than their bytes
 _SLICE: Final = 1024 * 1024  # what the muxer is offered at once, so that remainders are not copied around
 
 
@@ -46,7 +47,7 @@ class MuxedStream:
         self.peer: PeerId = connection.peer
         self.direction = direction
         self.protocol = ""
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
         self._ended = False
         self._failure: str | None = None
         self._write_closed = False
@@ -71,7 +72,17 @@ class MuxedStream:
 
     def data_received(self, data: bytes) -> None:
         """The next bytes from the peer."""
-        self._chunks.append(data)
+        chunks = self._chunks
+        if chunks and len(data) < _SMALL:
+            last = chunks[-1]
+            if isinstance(last, bytearray):
+                last += data
+            elif len(last) < _SMALL:
+                chunks[-1] = bytearray(last) + data
+            else:
+                chunks.append(bytearray(data))
+        else:
+            chunks.append(data)
         self._readable.unpark_all()
 
     def peer_closed_write(self) -> None:
@@ -152,7 +163,7 @@ class MuxedStream:
             self.queue(preface)  # the peer may be the one to speak first
         while True:
             if self._chunks:
-                data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+                data = bytes(self._chunks[0]) if len(self._chunks) == 1 else b"".join(self._chunks)
                 self._chunks.clear()
                 self.connection.consumed(self.stream_id, len(data))
                 if self._negotiation is not None:
