@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import cast
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pywaku.errors import (
     DecodeError,
@@ -16,7 +20,7 @@ from pywaku.errors import (
     RequestTimeout,
     StreamReset,
 )
-from pywaku.network.frames import FrameReader, request, write_frame
+from pywaku.network.frames import FrameReader, read_frame, request, write_frame
 from pywaku.network.port import Network, Stream
 from pywaku.network.simulated import SimulatedWorld
 from pywaku.wire.framing import frame
@@ -98,6 +102,41 @@ async def test_all_that_has_arrived_is_read_at_once() -> None:
                 await trio.sleep(1)
         await trio.sleep(1)
     assert batches == [[b"\0"], [b"\1", b"\2"], [b"\0", b"\1", b"\2"]]
+
+
+class Chunks:
+    """As much of a stream as is read here."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = [chunk for chunk in chunks if chunk]
+
+    async def receive(self) -> bytes:
+        """The next bytes; none at the end."""
+        await trio.lowlevel.checkpoint()
+        return self._chunks.pop(0) if self._chunks else b""
+
+
+@given(
+    data=st.one_of(st.integers(0, 300).map(lambda size: frame(bytes(size))), st.binary(max_size=20)),
+    more=st.binary(max_size=3),
+    cuts=st.lists(st.integers(0, 310), max_size=3),
+    max_size=st.sampled_from([0, 100, 127, 128, 300]),
+)
+async def test_the_one_frame_of_a_stream_is_what_a_reader_reads_first(
+    *, data: bytes, more: bytes, cuts: list[int], max_size: int
+) -> None:
+    """However it is cut, whatever follows, and whether or not it is a frame."""
+    edges = sorted({0, *cuts, len(data + more)})
+    chunks = [(data + more)[start:end] for start, end in pairwise(edges)]
+
+    async def outcome(read: Callable[[Stream], Awaitable[bytes | None]]) -> bytes | str | None:
+        try:
+            return await read(cast(Stream, Chunks(chunks)))
+        except DecodeError as error:
+            return str(error)
+
+    expected = await outcome(lambda stream: FrameReader(stream, max_size).read())
+    assert await outcome(lambda stream: read_frame(stream, max_size)) == expected
 
 
 async def test_a_cancelled_read_loses_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -55,6 +56,29 @@ class FrameReader:
         return []
 
 
+async def read_frame(stream: Stream, max_size: int) -> bytes | None:
+    """The one frame that a stream is to bring; None if it ends before. Raises what `FrameReader` raises.
+
+    As a rule it has arrived as a whole, and needs no decoder.
+    """
+    data = await stream.receive()
+    if not data:
+        return None
+    size, start = data[0], 1
+    if size >= 0x80 and len(data) > 1 and 0 < data[1] < 0x80:
+        size, start = size & 0x7F | data[1] << 7, 2
+    whole = len(data) == start + size and (size < 0x80 or start == 2)
+    if whole and size <= max_size:
+        return data[start:]
+    decoder = FrameDecoder(max_size)
+    while data:
+        if frames := decoder.feed(data):
+            return frames[0]
+        data = await stream.receive()
+    decoder.finish()
+    return None
+
+
 async def write_frame(stream: Stream, payload: bytes) -> None:
     """Send one frame, as one write."""
     await stream.send(frame(payload))
@@ -75,14 +99,14 @@ async def request(
     seconds, `NetworkError` when the peer ends the stream without an answer, and `DecodeError` when the answer
     is no frame of up to `max_response` bytes.
     """
-    with trio.move_on_after(timeout):
-        async with await network.open_stream(peer, protocols, timeout=timeout) as stream:
+    with trio.CancelScope(deadline=trio.current_time() + timeout):
+        async with await network.open_stream(peer, protocols, timeout=math.inf) as stream:
             await stream.send(frame(payload))
             # Our half is closed now, not after the answer: js-libp2p forgets a stream once it has answered,
             # and over mplex it hangs up on peers that send more than a few frames for streams it has
             # forgotten.
             await stream.close_write()
-            response = await FrameReader(stream, max_response).read()
+            response = await read_frame(stream, max_response)
         if response is None:
             raise NetworkError(f"{peer.short()} ended the stream without an answer")
         return response

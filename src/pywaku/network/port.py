@@ -182,7 +182,8 @@ class Network(Protocol):
         """Open a stream with a connected peer under the first of `protocols` that it speaks.
 
         With a single protocol the first `send` may carry the negotiation, so that a peer's refusal shows only
-        in the next operation. Raises `NotConnected`, `ProtocolNotSupported`, `StreamReset`, `LimitExceeded`.
+        in the next operation. With a `timeout` of infinity the time is the caller's matter. Raises
+        `NotConnected`, `ProtocolNotSupported`, `StreamReset`, `LimitExceeded`.
         """
         ...
 

@@ -13,8 +13,9 @@ import trio
 
 from pywaku.errors import DecodeError, InvalidInput, NetworkError
 from pywaku.ids import PeerId
-from pywaku.network.frames import FrameReader, write_frame
+from pywaku.network.frames import read_frame
 from pywaku.network.port import Network, Stream
+from pywaku.wire.framing import frame
 
 logger = logging.getLogger(__name__)
 
@@ -279,7 +280,7 @@ class RequestService:
             oldest.cancel()
             self.counters.given_up += 1
         try:
-            return await FrameReader(stream, self.limits.max_request).read()
+            return await read_frame(stream, self.limits.max_request)
         finally:
             unread.pop(scope, None)
 
@@ -298,7 +299,7 @@ class RequestService:
         self._unsent += size
         self._unsent_to[peer] = self._unsent_to.get(peer, 0) + size
         try:
-            await write_frame(stream, response)
+            await stream.send(frame(response))
         finally:
             self._unsent -= size
             self._unsent_to[peer] -= size

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -375,7 +376,8 @@ class Libp2pNetwork:
         connection = self._connection_of(peer)
         stream: MuxedStream | None = None
         try:
-            with trio.fail_after(timeout):
+            # A scope is a good part of what a small request costs, and whoever gives no time has one already.
+            with trio.fail_after(timeout) if timeout < math.inf else nullcontext():
                 stream = await connection.open_stream()
                 if len(names) == 1:
                     # Nothing to choose: the proposal leaves with the first bytes, and saves a round trip.

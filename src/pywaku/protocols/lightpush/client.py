@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +12,7 @@ import trio
 from pywaku.errors import DecodeError, NetworkError, ProtocolNotSupported, RequestTimeout
 from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
-from pywaku.network.frames import FrameReader, write_frame
+from pywaku.network.frames import read_frame, write_frame
 from pywaku.network.port import Network, Stream
 from pywaku.protocols.lightpush.options import MAX_REQUEST, AutoSharding, LightpushClientCounters
 from pywaku.protocols.lightpush.status import PushResult, from_legacy
@@ -56,8 +57,8 @@ class LightpushClient:
         """
         self.counters.requests += 1
         try:
-            with trio.move_on_after(timeout):
-                result = await self._exchange(peer, pubsub_topic, message, timeout)
+            with trio.CancelScope(deadline=trio.current_time() + timeout):
+                result = await self._exchange(peer, pubsub_topic, message)
                 if not result.is_success:
                     self.counters.refused += 1
                 return result
@@ -66,11 +67,9 @@ class LightpushClient:
             self.counters.failed += 1
             raise
 
-    async def _exchange(
-        self, peer: PeerId, pubsub_topic: str | None, message: WakuMessage, timeout: float
-    ) -> PushResult:
+    async def _exchange(self, peer: PeerId, pubsub_topic: str | None, message: WakuMessage) -> PushResult:
         request_id = new_request_id(self._rng)
-        async with await self._network.open_stream(peer, self._spoken(peer), timeout=timeout) as stream:
+        async with await self._network.open_stream(peer, self._spoken(peer), timeout=math.inf) as stream:
             legacy = stream.protocol == lightpush_legacy.PROTOCOL
             if legacy:
                 self.counters.legacy += 1
@@ -113,7 +112,7 @@ async def _answer(stream: Stream, request_id: str, *, legacy: bool) -> PushResul
     """What the node says of the request."""
     peer = stream.peer
     try:
-        data = await FrameReader(stream, _MAX_RESPONSE).read()
+        data = await read_frame(stream, _MAX_RESPONSE)
         if data is None:
             raise NetworkError(f"{peer.short()} ended the stream without an answer")
         if legacy:
