@@ -271,5 +271,6 @@ def _drop(lists: dict[str, dict[int, _Entry]], key: str, number: int) -> None:
 
 
 def _page(entries: dict[int, _Entry], skip: int, take: int | None) -> list[MessageRecord]:
-    end = None if take is None else skip + take
-    return [entry.record for entry in islice(entries.values(), skip, end)]
+    start = min(skip, len(entries))
+    end = len(entries) if take is None else min(start + take, len(entries))
+    return [entry.record for entry in islice(entries.values(), start, end)]

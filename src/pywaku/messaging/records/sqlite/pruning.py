@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from pywaku.archive.sqlite.changes import transaction
 from pywaku.messaging.records.port import Retention
-from pywaku.messaging.records.sqlite.bulk import write_rows
 from pywaku.messaging.records.sqlite.rows import places_of
 from pywaku.messaging.records.sqlite.writer import Writer
 
@@ -22,7 +21,7 @@ _TOO_MANY: Final = (
     "SELECT r.id, r.message_hash, s.places, r.created FROM records AS r NOT INDEXED "
     "CROSS JOIN states AS s ON s.id = r.id WHERE r.id > ? AND NOT s.flags & 1 ORDER BY r.id LIMIT ?"
 )
-_DELETE_RECEIPTS: Final = "DELETE FROM receipts WHERE (subscription, place) IN (VALUES"
+_DELETE_RECEIPTS: Final = "DELETE FROM receipts WHERE subscription = ? AND place IN "
 
 
 class Pruning:
@@ -71,11 +70,19 @@ class Pruning:
         if not gone:
             return
         connection = self._writer.connection
-        numbers = ",".join([str(number) for number, *_ in gone])
+        records = _listed([number for number, *_ in gone])
         for table in ("records", "states"):
-            connection.execute(f"DELETE FROM {table} WHERE id IN ({numbers})")  # noqa: S608 (numbers of rows)
-        places = [place for _, _, blob, _ in gone for place in places_of(blob)]
-        write_rows(connection, _DELETE_RECEIPTS, places, ")")
+            connection.execute(f"DELETE FROM {table} WHERE id IN {records}")  # noqa: S608 (numbers)
+        places: dict[int, list[int]] = {}
+        for _, _, blob, _ in gone:
+            for subscription, place in places_of(blob):
+                places.setdefault(subscription, []).append(place)
+        for subscription, some in places.items():
+            connection.execute(_DELETE_RECEIPTS + _listed(some), (subscription,))
         connection.execute("UPDATE totals SET records = records - ?", (len(gone),))
         for _, message_hash, _, _ in gone:
             self._writer.recent.drop(message_hash)
+
+
+def _listed(numbers: list[int]) -> str:
+    return f"({', '.join(map(str, numbers))})"
