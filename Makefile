@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
+# More for pytest: make test PYTEST="-k relay -x"
+PYTEST ?=
 
 .PHONY: help demo test test-long lint types contract interop bench bench-long docs fuzz proto proto-check lock clean
 .DEFAULT_GOAL := help
@@ -32,11 +34,11 @@ POSTGRES_READY := .postgres/.ready
 $(POSTGRES_READY): requirements/postgres.txt tools/postgres-setup.sh | $(READY)
 	@tools/postgres-setup.sh $(BIN)/python && mkdir -p $(@D) && touch $@ || true
 
-test: $(READY) $(POSTGRES_READY) ## the tests (a few minutes)
-	$(BIN)/pytest -m "not long and not interop"
+test: $(READY) $(POSTGRES_READY) ## the tests (a few minutes); some of them: make test PYTEST="-k relay"
+	$(BIN)/pytest -m "not long and not interop" $(PYTEST)
 
 test-long: $(READY) $(POSTGRES_READY) ## the slow proofs as well
-	$(BIN)/pytest -m "not interop"
+	$(BIN)/pytest -m "not interop" $(PYTEST)
 
 lint: $(READY) ## formatting and lint
 	$(BIN)/ruff format --check .
@@ -55,7 +57,7 @@ $(NODE_READY): interop/js/package.json interop/js/package-lock.json requirements
 	@touch $@
 
 interop: $(READY) $(NODE_READY) ## conversations with the JavaScript implementations
-	$(BIN)/pytest -m interop tests/interop
+	$(BIN)/pytest -m interop tests/interop $(PYTEST)
 
 bench: $(READY) $(NODE_READY) $(POSTGRES_READY) ## measure against the JavaScript implementations; writes bench/report.json
 	$(BIN)/python -m bench
