@@ -264,6 +264,19 @@ async def test_a_peer_has_at_most_1000_criteria() -> None:
         assert (await raw.ask(SUBSCRIBE, "/test/1/0/proto", pubsub_topic=TOPIC)).is_success  # a refresh
 
 
+async def test_the_content_topics_of_a_peer_have_a_bounded_size() -> None:
+    """A thousand of them may be as long as a request each."""
+    async with open_raw(options=FilterServiceOptions(max_criteria_bytes=50_000)) as (filters, raw):
+        for number in range(2):
+            await raw.subscribe(f"/test/1/{number}{'x' * 20_000}/proto")
+        answer = await raw.ask(SUBSCRIBE, f"/test/1/2{'x' * 20_000}/proto", pubsub_topic=TOPIC)
+        assert answer.status_code == 503
+        assert answer.status_desc == "peer has reached maximum size of filter criteria: 50000 bytes"
+        assert filters.service.criteria == 2
+        await raw.ask(UNSUBSCRIBE, f"/test/1/0{'x' * 20_000}/proto", pubsub_topic=TOPIC)
+        await raw.subscribe(f"/test/1/2{'x' * 20_000}/proto")
+
+
 async def test_a_node_has_at_most_so_many_subscribers() -> None:
     assert FilterServiceOptions().max_peers == 1000
     async with open_filter_world(3, options=FilterServiceOptions(max_peers=2)) as filters:

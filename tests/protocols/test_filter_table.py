@@ -16,8 +16,8 @@ from pywaku.protocols.filter.table import Criterion, Subscribed, SubscriptionTab
 
 PEERS = [PeerId(bytes((0, 1, n))) for n in range(5)]
 PUBSUB = ["/waku/2/rs/1/0", "/waku/2/rs/1/1"]
-CONTENT = [f"/a/1/{n}/proto" for n in range(4)]
-MAX_PEERS, MAX_CRITERIA, LIFETIME = 3, 5, 10.0
+CONTENT = [*(f"/a/1/{n}/proto" for n in range(3)), "/a/1/longer than the others, ö/proto"]
+MAX_PEERS, MAX_CRITERIA, MAX_BYTES, LIFETIME = 3, 5, 70, 10.0
 
 
 class Naive:
@@ -42,6 +42,8 @@ class Naive:
                 held.append(Criterion(pubsub, topic))
         if len(held) > MAX_CRITERIA:
             return Subscribed.TOO_MANY_CRITERIA
+        if sum(len(criterion.content_topic.encode()) for criterion in held) > MAX_BYTES:
+            return Subscribed.TOO_MANY_BYTES
         self.criteria[peer] = held
         self.seen[peer] = now
         return Subscribed.DONE
@@ -122,7 +124,9 @@ def steps() -> st.SearchStrategy[tuple[float, Step]]:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps(), max_size=40))
 def test_the_table_does_what_a_naive_one_does(happenings: list[tuple[float, Step]]) -> None:
-    table = SubscriptionTable(max_peers=MAX_PEERS, max_criteria=MAX_CRITERIA, lifetime_s=LIFETIME)
+    table = SubscriptionTable(
+        max_peers=MAX_PEERS, max_criteria=MAX_CRITERIA, max_bytes=MAX_BYTES, lifetime_s=LIFETIME
+    )
     naive = Naive()
     now = 0.0
     for pause, step in happenings:

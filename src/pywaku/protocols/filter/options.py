@@ -18,6 +18,7 @@ class FilterServiceOptions:
     """What a filter service node takes on.
 
     - `max_peers`, `max_criteria_per_peer`: subscribers, and criteria (pairs of topics) of each.
+    - `max_criteria_bytes`: what the content topics of one peer's criteria have together.
     - `subscription_timeout_s`: a subscription ends so long after the peer's last request.
     - `requests`: rates and bounds of subscribe requests.
     - `queue`: what may wait to be pushed to one subscriber; what finds no room is lost, for this one alone.
@@ -30,6 +31,7 @@ class FilterServiceOptions:
 
     max_peers: int = 1000
     max_criteria_per_peer: int = 1000
+    max_criteria_bytes: int = 256 * 1024
     subscription_timeout_s: float = 300.0
     requests: ServiceLimits = field(
         default_factory=lambda: ServiceLimits(

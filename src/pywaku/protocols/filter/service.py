@@ -92,6 +92,7 @@ class FilterService:
         self._table = SubscriptionTable(
             max_peers=options.max_peers,
             max_criteria=options.max_criteria_per_peer,
+            max_bytes=options.max_criteria_bytes,
             lifetime_s=options.subscription_timeout_s,
         )
         self._links: dict[PeerId, PushLink] = {}  # of subscribers for whom there ever was a message
@@ -212,6 +213,9 @@ class FilterService:
             case Subscribed.TOO_MANY_CRITERIA:
                 most = self._options.max_criteria_per_peer
                 return _Answer(503, f"peer has reached maximum number of filter criteria: {most}")
+            case Subscribed.TOO_MANY_BYTES:
+                most = self._options.max_criteria_bytes
+                return _Answer(503, f"peer has reached maximum size of filter criteria: {most} bytes")
             case Subscribed.DONE:
                 if pubsub_topic not in self._taps:
                     self._taps[pubsub_topic] = self._relay.subscribe_callback(pubsub_topic, self._relayed)

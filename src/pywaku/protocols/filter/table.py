@@ -27,6 +27,7 @@ class Subscribed(Enum):
     DONE = "done"
     TOO_MANY_PEERS = "too many peers"
     TOO_MANY_CRITERIA = "too many criteria"
+    TOO_MANY_BYTES = "too many bytes"
 
 
 class _Interest:
@@ -43,23 +44,33 @@ class _Interest:
 class _Subscription:
     """All that one peer wants."""
 
-    __slots__ = ("expires_at", "interests")
+    __slots__ = ("expires_at", "interests", "size")
 
     def __init__(self) -> None:
         self.expires_at = math.inf
+        self.size = 0  # of the content topics
         self.interests: dict[_Interest, None] = {}
 
 
 class SubscriptionTable:
     """The subscriptions of up to `max_peers` peers with up to `max_criteria` criteria each.
 
-    A subscription lives for `lifetime_s` from the peer's last request that was honoured. `expire` takes those
-    out whose time is up; whoever keeps the table calls it in time (`next_expiry`) and before requests.
+    The content topics of these have up to `max_bytes` bytes together. A subscription lives for `lifetime_s`
+    from the peer's last request that was honoured. `expire` takes those out whose time is up; whoever keeps
+    the table calls it in time (`next_expiry`) and before requests.
     """
 
-    def __init__(self, *, max_peers: int = 1000, max_criteria: int = 1000, lifetime_s: float = 300.0) -> None:
+    def __init__(
+        self,
+        *,
+        max_peers: int = 1000,
+        max_criteria: int = 1000,
+        max_bytes: int = 256 * 1024,
+        lifetime_s: float = 300.0,
+    ) -> None:
         self._max_peers = max_peers
         self._max_criteria = max_criteria
+        self._max_bytes = max_bytes
         self._lifetime_s = lifetime_s
         self._subscriptions: OrderedDict[PeerId, _Subscription] = OrderedDict()  # by when they expire
         self._interests: dict[str, dict[str, _Interest]] = {}  # by pubsub topic, then by content topic
@@ -115,6 +126,9 @@ class SubscriptionTable:
         ]
         if len(held) + len(added) > self._max_criteria:
             return Subscribed.TOO_MANY_CRITERIA
+        size = sum(map(_size, added))
+        if size and size + (0 if found is None else found.size) > self._max_bytes:
+            return Subscribed.TOO_MANY_BYTES
         if found is None:
             found = self._subscriptions[peer] = _Subscription()
         if added:
@@ -125,6 +139,7 @@ class SubscriptionTable:
                 interest = topics[content_topic] = _Interest(pubsub_topic, content_topic)
             interest.peers[peer] = None
             found.interests[interest] = None
+        found.size += size
         self._criteria += len(added)
         self.refresh(peer, now)
         return Subscribed.DONE
@@ -149,6 +164,7 @@ class SubscriptionTable:
             interest = topics.get(content_topic)
             if interest is not None and interest in found.interests:
                 del found.interests[interest]
+                found.size -= _size(content_topic)
                 self._withdraw(peer, interest)
                 removed += 1
         if not found.interests:
@@ -192,3 +208,7 @@ class SubscriptionTable:
             del topics[interest.content_topic]
             if not topics:
                 del self._interests[interest.pubsub_topic]
+
+
+def _size(content_topic: str) -> int:
+    return len(content_topic) if content_topic.isascii() else len(content_topic.encode())
