@@ -7,14 +7,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pywaku.journal import JOURNAL_DROPPED
 from pywaku.journal.buffer import RowBuffer
-from pywaku.journal.entry import Row
+from pywaku.journal.entry import EVENT, MONOTONIC, SEQUENCE, TOTAL, Row
 from tests.journal.rows import event
 
 BOUND = 5
 
 
 def _stands_for(row: Row) -> int:
-    return (row.entry.total or 0) if row.entry.event == JOURNAL_DROPPED else 1
+    return row[TOTAL] if row[EVENT] == JOURNAL_DROPPED else 1
 
 
 class BufferMachine(RuleBasedStateMachine):
@@ -50,7 +50,7 @@ class BufferMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, BOUND + 1))
     def give_up(self, count: int) -> None:
         rows = self.buffer.first(count)
-        self.lost += sum(row.entry.event != JOURNAL_DROPPED for row in rows)
+        self.lost += sum(row[EVENT] != JOURNAL_DROPPED for row in rows)
         self.now += 1
         self.buffer.give_up(len(rows), self.now, self.now)
 
@@ -68,11 +68,11 @@ class BufferMachine(RuleBasedStateMachine):
         rows = self.in_files + self.buffer.first(BOUND + 1)
         before = -1
         for row in rows:
-            assert row.sequence == before + _stands_for(row)
-            if row.entry.event != JOURNAL_DROPPED:
-                assert row.entry == event(row.sequence)
-            before = row.sequence
-        times = [row.monotonic_ns for row in rows]
+            assert row[SEQUENCE] == before + _stands_for(row)
+            if row[EVENT] != JOURNAL_DROPPED:
+                assert row[EVENT:] == event(row[SEQUENCE])
+            before = row[SEQUENCE]
+        times = [row[MONOTONIC] for row in rows]
         assert times == sorted(times)
 
     def teardown(self) -> None:
@@ -80,7 +80,7 @@ class BufferMachine(RuleBasedStateMachine):
         rows = self.in_files + self.buffer.first(BOUND + 2)
         assert sum(map(_stands_for, rows)) == self.offered + 1
         left = self.buffer.first(BOUND + 2)
-        assert self.buffer.clear() == sum(row.entry.event != JOURNAL_DROPPED for row in left)
+        assert self.buffer.clear() == sum(row[EVENT] != JOURNAL_DROPPED for row in left)
         assert len(self.buffer) == 0
 
 
@@ -93,11 +93,11 @@ def test_what_was_lost_is_noted_once_there_is_room() -> None:
         buffer.add(event(number), number, number)
     buffer.remove(1, 9, 9)
     (kept, note) = buffer.first(9)
-    assert kept.entry == event(1)
-    assert (note.sequence, note.entry.event, note.entry.total) == (4, JOURNAL_DROPPED, 3)
+    assert kept[EVENT:] == event(1)
+    assert (note[SEQUENCE], note[EVENT], note[TOTAL]) == (4, JOURNAL_DROPPED, 3)
     buffer.remove(2, 9, 9)
     assert buffer.add(event(5), 9, 9)
-    assert buffer.first(1)[0].sequence == 5
+    assert buffer.first(1)[0][SEQUENCE] == 5
 
 
 def test_rows_beyond_the_end_can_be_given_up() -> None:

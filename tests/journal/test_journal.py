@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import shutil
+import stat
 import sys
 import threading
 from collections.abc import AsyncGenerator
@@ -295,6 +296,28 @@ async def test_a_full_disk_is_logged_once_and_rows_are_written_when_there_is_roo
     assert numbers_in(tmp_path) == [1, 2]
     assert list(journal.counters.failures) == ["ENOSPC"]
     assert journal.counters.dropped == 0
+
+
+@virtual
+async def test_a_directory_that_cannot_be_synchronised_is_logged_once_and_costs_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fsync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    async with _opened(tmp_path) as journal:
+        for number in range(3):
+            journal.write(event(number))
+            await trio.sleep(11)
+        assert journal.pending == 0
+    assert numbers_in(tmp_path) == [0, 1, 2]
+    assert list(journal.counters.failures) == ["EIO"]
+    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
 
 
 @virtual

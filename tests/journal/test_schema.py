@@ -56,7 +56,7 @@ def test_the_fields_of_an_entry_are_the_columns() -> None:
 
 def test_every_column_is_documented_in_order_with_its_type() -> None:
     table = DOCS.read_text().split("## Columns")[1].split("\n## ")[0]
-    documented = re.findall(r"^\| `(\w+)` \| ([\w \[\]]+?) \| ([^|]*) \|", table, re.M)
+    documented = re.findall(r"^\| `(\w+)` \| ([\w \[\]]+?) \| ([^|]*)\|", table, re.M)
     names = {
         Kind.TEXT: "string",
         Kind.INT32: "int32",

@@ -7,7 +7,17 @@ whoever adds up the rows of a boot sees any other loss, such as a file that was 
 
 from __future__ import annotations
 
-from pywaku.journal.entry import MAX_TEXT, JournalEntry, Row, with_short_texts
+from pywaku.journal.entry import (
+    EVENT,
+    MAX_TEXT,
+    MONOTONIC,
+    SEQUENCE,
+    TOTAL,
+    WALL_TIME,
+    JournalEntry,
+    Row,
+    with_short_texts,
+)
 from pywaku.journal.events import JOURNAL_DROPPED
 
 
@@ -48,7 +58,7 @@ class RowBuffer:
 
     def has_before(self, sequence: int) -> bool:
         """Whether rows of lower numbers are left."""
-        return bool(self._rows) and self._rows[0].sequence < sequence
+        return bool(self._rows) and self._rows[0][SEQUENCE] < sequence
 
     def remove(self, count: int, wall_time_ns: int, monotonic_ns: int) -> None:
         """The first `count` rows are in a file. Now that there is room, note what has been lost meanwhile."""
@@ -61,9 +71,10 @@ class RowBuffer:
         if not given_up:
             return
         self.dropped += _events(given_up)
-        lost = sum((row.entry.total or 0) if row.entry.event == JOURNAL_DROPPED else 1 for row in given_up)
-        notice = given_up[-1]._replace(entry=JournalEntry(JOURNAL_DROPPED, total=lost))
-        self._rows[:count] = [notice]
+        lost = sum(row[TOTAL] if row[EVENT] == JOURNAL_DROPPED else 1 for row in given_up)
+        last = given_up[-1]
+        notice = JournalEntry(JOURNAL_DROPPED, total=lost)
+        self._rows[:count] = [(last[SEQUENCE], last[WALL_TIME], last[MONOTONIC], *notice)]
         if len(self._rows) < self._bound:
             self._note_losses(wall_time_ns, monotonic_ns)
 
@@ -83,7 +94,7 @@ class RowBuffer:
             or len(entry.channel_message_id or "") > MAX_TEXT
         ):
             entry = with_short_texts(entry)
-        self._rows.append(Row(self.next_sequence, wall_time_ns, monotonic_ns, entry))
+        self._rows.append((self.next_sequence, wall_time_ns, monotonic_ns, *entry))
         self.next_sequence += 1
 
     def _note_losses(self, wall_time_ns: int, monotonic_ns: int) -> None:
@@ -95,4 +106,4 @@ class RowBuffer:
 
 def _events(rows: list[Row]) -> int:
     """Rows that are not about losses: those have been counted."""
-    return sum(row.entry.event != JOURNAL_DROPPED for row in rows)
+    return sum(row[EVENT] != JOURNAL_DROPPED for row in rows)

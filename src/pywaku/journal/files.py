@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
 from pywaku._version import __version__
 from pywaku.errors import InvalidInput
 from pywaku.journal.arrow import Arrow
-from pywaku.journal.entry import Row
+from pywaku.journal.entry import SEQUENCE, WALL_TIME, Row
 from pywaku.journal.schema import COLUMNS, OLDEST_READER, READER_KEY, SCHEMA_VERSION, VERSION_KEY, table_of
 
 PREFIX: Final = "journal-"
@@ -52,6 +51,8 @@ class Written:
 
     rows: int
     mended: int
+    unsure: OSError | None
+    """The file is there, but this kept it from being made sure that its name survives a power cut."""
 
 
 class JournalFiles:
@@ -81,16 +82,14 @@ class JournalFiles:
     def write(self, rows: Sequence[Row]) -> Written:
         """Write the first of the rows, as many as are of one day, as one file.
 
-        When this returns the file survives a power cut. Raises `OSError` if the disk does not play along, and
-        leaves nothing behind then. To write from the same first row again replaces the file.
+        When this returns the file is there, survives a power cut, and does not change any more. Raises
+        `OSError` if the disk does not play along, and leaves nothing behind then.
         """
-        day = day_of(rows[0].wall_time_ns)
-        number = rows[0].wall_time_ns // _NANOSECONDS_A_DAY
-        rows = list(takewhile(lambda row: row.wall_time_ns // _NANOSECONDS_A_DAY == number, rows))
+        rows = _of_one_day(rows)
         data, mended = self._encoded(rows)
-        partition = self.directory / f"{PARTITION}{day}"
+        partition = self.directory / f"{PARTITION}{day_of(rows[0][WALL_TIME])}"
         new = _make(partition)
-        first = rows[0].sequence
+        first = rows[0][SEQUENCE]
         descriptor, temporary = self._open_temporary(first)
         try:
             with open(descriptor, "wb") as file:
@@ -103,10 +102,16 @@ class JournalFiles:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        _sync(partition)
-        if new:
-            _sync(self.directory)
-        return Written(len(rows), mended)
+        unsure: OSError | None = None
+        try:
+            _sync(partition)
+            if new:
+                _sync(self.directory)
+        except (
+            OSError
+        ) as error:  # readers may have seen the file: to write it again would only add to the harm
+            unsure = error
+        return Written(len(rows), mended, unsure)
 
     def remove_before(self, day: date) -> int:
         """Remove the journal files, of all writers, of earlier days; how many."""
@@ -162,6 +167,16 @@ class JournalFiles:
 
     def _leftovers(self) -> list[Path]:
         return [path for path in self.directory.iterdir() if _LEFTOVER.fullmatch(path.name)]
+
+
+def _of_one_day(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows up to the first of another day than the first."""
+    start = rows[0][WALL_TIME] // _NANOSECONDS_A_DAY * _NANOSECONDS_A_DAY
+    end = start + _NANOSECONDS_A_DAY
+    for index, row in enumerate(rows):
+        if not start <= row[WALL_TIME] < end:
+            return rows[:index]
+    return rows
 
 
 def _make(partition: Path) -> bool:

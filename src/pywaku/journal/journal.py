@@ -161,14 +161,14 @@ class Journal:
             try:
                 written = await self._run_blocking(partial(self._files.write, batch))
             except OSError as error:
-                self._failed(error, errno.errorcode.get(error.errno or 0, "other"))
+                self._failed(error)
                 return
             except Exception as error:  # not the disk: these rows would fail for ever and hold up all others
-                self._failed(error, "other")
+                self._failed(error)
                 rows.give_up(len(batch), self._clock(), self._monotonic())
                 return
             rows.remove(written.rows, self._clock(), self._monotonic())
-            self._succeeded(written)
+            self._note(written)
         await self._clear_away()
 
     async def _clear_away(self) -> None:
@@ -187,26 +187,30 @@ class Journal:
                 "old journal files could not be removed directory=%s: %s", self._files.directory, error
             )
 
-    def _failed(self, error: Exception, reason: str) -> None:
+    def _failed(self, error: Exception) -> None:
+        number = error.errno if isinstance(error, OSError) else None
+        reason = errno.errorcode.get(number or 0, "other")
         failures = self._counters.failures
         failures[reason] = failures.get(reason, 0) + 1
         _log.log(
             logging.DEBUG if self._failing else logging.WARNING,
-            "journal cannot be written, trying again directory=%s pending=%d: %s",
+            "journal cannot be written as it should directory=%s pending=%d: %s",
             self._files.directory,
             len(self._rows),
             error,
         )
         self._failing = True
 
-    def _succeeded(self, written: Written) -> None:
+    def _note(self, written: Written) -> None:
         counters = self._counters
         counters.files += 1
         counters.written += written.rows
         if written.mended and not counters.mended:
             _log.warning("journal values did not fit their columns and were mended count=%d", written.mended)
         counters.mended += written.mended
-        if self._failing:
+        if written.unsure is not None:
+            self._failed(written.unsure)
+        elif self._failing:
             self._failing = False
             _log.info(
                 "journal written again directory=%s dropped=%d", self._files.directory, self._rows.dropped
