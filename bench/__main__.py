@@ -10,7 +10,19 @@ from typing import Final
 
 import trio
 
-from bench import archive, filter, hashing, heartbeat, lightpush, memory, relay, segments, store, streams
+from bench import (
+    archive,
+    filter,
+    hashing,
+    heartbeat,
+    journal,
+    lightpush,
+    memory,
+    relay,
+    segments,
+    store,
+    streams,
+)
 from bench.report import Row, table, write_report
 from bench.sides import FULL, QUICK, Scale
 from interop.node import what_is_missing
@@ -36,6 +48,7 @@ MEASUREMENTS: Final[dict[tuple[str, ...], Callable[[Scale], Awaitable[list[Row]]
     ("archive-insert-sqlite",): archive.insert_sqlite,
     ("archive-insert-postgres",): archive.insert_postgres,
     archive.page_names(archive.SIZES): archive.pages,
+    ("journal-write",): journal.writes,
     ("segments-encode", "segments-decode"): segments.segments,
     segments.REED_SOLOMON_NAMES: segments.reed_solomon,
 }
