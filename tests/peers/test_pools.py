@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 import trio
 
+from pywaku.errors import NodeClosed
 from pywaku.ids import PeerId
 from pywaku.network.libp2p.host import open_network
 from pywaku.network.simulated import SimulatedNetwork, SimulatedWorld
@@ -281,6 +282,25 @@ async def test_a_closed_pool_does_nothing_more() -> None:
         assert len(events) == count
         assert len(scene.edge.peers) == 1
         assert scene.pools.open(NEED) is not pool
+
+
+@pytest.mark.virtual
+async def test_nobody_waits_for_nodes_of_a_closed_pool() -> None:
+    async with open_scene(1) as scene:
+        scene.learn(*scene.nodes)
+        pool = scene.pools.open(NEED)
+        await pool.wait_for(1)
+
+        async def wait() -> None:
+            with pytest.raises(NodeClosed):
+                await pool.wait_for(2)
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                await trio.sleep(1)
+                scene.pools.close(pool)
+            await wait()
 
 
 @pytest.mark.virtual

@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from pywaku.errors import NodeClosed
 from pywaku.ids import PeerId
 from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEvent, PeerIdentified
 from pywaku.peers.manager import PeerManager
@@ -177,8 +178,10 @@ class NodePool:
         self._settle()
 
     async def wait_for(self, count: int = 1) -> tuple[PeerId, ...]:
-        """The nodes in use, once there are as many."""
+        """The nodes in use, once there are as many. Raises `NodeClosed` if the pool is closed before."""
         while len(self.in_use) < count:
+            if self._closed:
+                raise NodeClosed("the pool is closed")
             await self._grown.wait()
         await trio.lowlevel.checkpoint()
         return self.in_use
@@ -194,6 +197,7 @@ class NodePool:
         self._closed = True
         self._unwatch()
         self._scope.cancel()
+        self._grown.set()
 
     def went_offline(self) -> None:
         """The network is away."""
