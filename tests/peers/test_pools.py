@@ -304,6 +304,19 @@ async def test_nobody_waits_for_nodes_of_a_closed_pool() -> None:
 
 
 @pytest.mark.virtual
+async def test_pools_end_with_the_room_for_them() -> None:
+    async with open_scene(3) as scene:
+        scene.learn(*scene.nodes)
+        async with open_pools(scene.manager) as pools:
+            pool = pools.open(NEED)
+            used = await pool.wait_for(2)
+        for peer in used:
+            pool.report(peer, TIMED_OUT)
+        with pytest.raises(NodeClosed):
+            await pool.wait_for(3)
+
+
+@pytest.mark.virtual
 async def test_what_is_reported_to_a_closed_pool_changes_nothing() -> None:
     """Requests that were under way end after the pool."""
     async with open_scene(3) as scene:

@@ -42,6 +42,7 @@ async def open_pools(manager: PeerManager) -> AsyncGenerator[Pools, None]:
             yield pools
         finally:
             unwatch()
+            pools.close_all()
 
 
 class Pools:
@@ -72,6 +73,11 @@ class Pools:
         pool.close()
         for need in [need for need, other in self._open.items() if other is pool]:
             del self._open[need]
+
+    def close_all(self) -> None:
+        """End all pools; `open_pools` does this."""
+        for pool in tuple(self._open.values()):
+            self.close(pool)
 
     @property
     def offline(self) -> bool:
