@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -74,7 +74,8 @@ class _FilteredShard:
         self._nursery = nursery
         self._topic = pubsub_topic
         self._wanted: Counter[str] = Counter()
-        self._agreed: dict[PeerId, set[str]] = {}
+        self._agreed: dict[PeerId, set[str]] = {}  # of each node in use, what it has agreed to push
+        self._busy: set[PeerId] = set()
         self._changed = trio.Event()
         self._unwatch: Callable[[], None] = pool.watch(self._heard)
 
@@ -82,8 +83,7 @@ class _FilteredShard:
         """Subscribe to it, if it is new, wherever the pool's nodes are."""
         self._wanted[content_topic] += 1
         if self._wanted[content_topic] == 1:
-            for peer in self._pool.in_use:
-                self._nursery.start_soon(self._subscribe, peer, [content_topic])
+            self._settle_everywhere()
 
     def want_no_more(self, content_topic: str) -> None:
         """Unsubscribe from it, if nobody wants it any more."""
@@ -91,8 +91,7 @@ class _FilteredShard:
         if self._wanted[content_topic] <= 0:
             del self._wanted[content_topic]
             self._wake()
-            for peer in self._pool.in_use:
-                self._nursery.start_soon(self._unsubscribe, peer, content_topic)
+            self._settle_everywhere()
 
     async def established(self, content_topic: str) -> None:
         """Returns once a node has agreed to push it, or nobody wants it any more."""
@@ -108,7 +107,8 @@ class _FilteredShard:
     def _heard(self, event: PoolEvent) -> None:
         match event:
             case Use(peer):
-                self._nursery.start_soon(self._subscribe, peer, list(self._wanted))
+                self._agreed[peer] = set()
+                self._settle_at(peer)
             case Replace(old):
                 self._client.forget(old)
                 self._agreed.pop(old, None)
@@ -119,29 +119,57 @@ class _FilteredShard:
         self._changed.set()
         self._changed = trio.Event()
 
-    async def _subscribe(self, peer: PeerId, content_topics: Iterable[str]) -> None:
-        topics = list(content_topics)
-        if not topics:
+    def _settle_everywhere(self) -> None:
+        for peer in self._agreed:
+            self._settle_at(peer)
+
+    def _settle_at(self, peer: PeerId) -> None:
+        if peer not in self._busy:
+            self._busy.add(peer)
+            self._nursery.start_soon(self._settle, peer)
+
+    async def _settle(self, peer: PeerId) -> None:
+        """Have a node push what is wanted and nothing else.
+
+        One request follows on the other's answer: of two that are under way at once nobody knows which one
+        has the last word.
+        """
+        try:
+            while (agreed := self._agreed.get(peer)) is not None:
+                if missing := [topic for topic in self._wanted if topic not in agreed]:
+                    if not await self._subscribe(peer, agreed, missing):
+                        return
+                elif excess := [topic for topic in agreed if topic not in self._wanted]:
+                    await self._unsubscribe(peer, agreed, excess)
+                else:
+                    return
+        except NodeClosed:
             return
+        finally:
+            self._busy.discard(peer)
+
+    async def _subscribe(self, peer: PeerId, agreed: set[str], topics: list[str]) -> bool:
+        """Subscribe; False if that failed, and it is for the pool to say how to go on."""
         try:
             result = await self._client.subscribe(peer, self._topic, topics)
             outcome = Outcome.of_status(result.status)
-        except NodeClosed:
-            return
         except NetworkError as error:
             outcome = outcome_of(error)
+        if self._agreed.get(peer) is not agreed:
+            return True  # meanwhile it was replaced, and perhaps taken into use again
         if outcome.ok:
-            self._agreed.setdefault(peer, set()).update(topics)
+            agreed.update(topics)
             self._wake()
         else:
             logger.debug("filter subscribe failed: peer=%s outcome=%s", peer.short(), outcome)
         self._pool.report(peer, outcome)
+        return outcome.ok
 
-    async def _unsubscribe(self, peer: PeerId, content_topic: str) -> None:
-        self._agreed.get(peer, set[str]()).discard(content_topic)
+    async def _unsubscribe(self, peer: PeerId, agreed: set[str], topics: list[str]) -> None:
+        agreed.difference_update(topics)
         try:
-            await self._client.unsubscribe(peer, self._topic, [content_topic])
-        except (NetworkError, NodeClosed) as error:
+            await self._client.unsubscribe(peer, self._topic, topics)
+        except NetworkError as error:
             logger.debug("filter unsubscribe failed: peer=%s error=%s", peer.short(), error)
 
     async def _ping(self, peer: PeerId) -> None:
@@ -156,6 +184,8 @@ class _FilteredShard:
             outcome = outcome_of(error)
             self._pool.report(peer, Outcome(outcome.result, outcome.code, ping=True))
             return
+        if result.status == _NO_SUBSCRIPTION and peer in self._agreed:
+            self._agreed[peer] = set()
         self._pool.report(peer, Outcome.of_status(result.status, ping=True))
-        if result.status == _NO_SUBSCRIPTION:
-            await self._subscribe(peer, list(self._wanted))
+        if peer in self._agreed:  # it was not replaced for that
+            self._settle_at(peer)

@@ -223,6 +223,9 @@ class Missed:
                 if known is not None:
                     content.floor_ns = min(content.floor_ns, known - overlap_ns)
                 content.since_ns = content.floor_ns if known is None else known
+            if content.since_ns > until_ns:  # the clock was set back
+                content.since_ns = until_ns
+                content.floor_ns = min(content.floor_ns, until_ns - overlap_ns)
             start_ns = max(content.since_ns - overlap_ns, content.floor_ns, earliest_ns)
             groups.setdefault((start_ns, content.fetch), []).append(name)
         return [

@@ -31,7 +31,7 @@ class Subscription:
 
     At most `capacity` messages wait. When it is full, the newest is dropped and counted in `dropped`; before
     that the node pauses for a consumer that merely waits for its turn. After `unsubscribe` the iteration ends
-    with the messages that waited. Several tasks may share one subscription; each message goes to one of them.
+    with the messages that waited; a listener gets none of them. Several tasks may share one subscription; each message goes to one of them.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Subscription:
         return self
 
     async def __anext__(self) -> MessageRecord:
-        self.taken += 1
-        if self.taken % _CHECKPOINT_EVERY == 0:
+        if self.taken % _CHECKPOINT_EVERY == _CHECKPOINT_EVERY - 1:
             await trio.lowlevel.checkpoint()
         while not self._queue:
             if self._closed:
                 raise StopAsyncIteration
             await self._waiting.park()
+        self.taken += 1
         return self._queue.popleft()
 
     async def __aenter__(self) -> Self:
@@ -93,6 +93,11 @@ class Subscription:
         """Take no further messages. A second call does nothing."""
         if not self._closed:
             self._leave(self.id)
+
+    @property
+    def closed(self) -> bool:
+        """Does it take no further messages?"""
+        return self._closed
 
     def offer(self, record: MessageRecord) -> bool:
         """Take a message, if there is room; the node calls this."""
@@ -123,8 +128,13 @@ class Subscription:
 
 
 async def run_listener(subscription: Subscription, listener: SubscriptionListener) -> None:
-    """Call a listener with each message of a subscription, one after the other, as they are received."""
+    """Call a listener with each message of a subscription, one after the other, as they are received.
+
+    Once it has ended nothing further reaches the listener, also not what waited (MESSAGING-API, unsubscribe).
+    """
     async for record in subscription:
+        if subscription.closed:
+            return
         try:
             outcome = listener(record)
             if inspect.isawaitable(outcome):

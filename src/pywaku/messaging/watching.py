@@ -81,13 +81,14 @@ class HealthWatch:
         self._follow(changes)
 
     def _follow(self, changes: list[HealthChange]) -> None:
-        if not changes:
-            return
+        # A shard that nobody is subscribed to may become fit for sending without a change to tell of.
         allowed = frozenset(topic for topic in self._pubsub_topics if self._health.may_send(topic))
         if allowed != self._allowed:
             self._allowed = allowed
             for tell in self._on_allowed:
                 tell(allowed)
+        if not changes:
+            return
         for change in changes:
             self._reports.health(change)
         self._events.emit_health(changes, self._clock())
