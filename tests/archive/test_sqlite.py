@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -241,6 +242,26 @@ async def test_a_lock_of_another_process_is_an_error_and_readers_read_on(path: P
         assert await archive.insert([stored(99)]) == 1
 
 
+class _FailingConnection(sqlite3.Connection):
+    """Fails as SQLite does when the disk does: its transaction is over by then."""
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        if "pubsub_topics" in sql:
+            super().execute("ROLLBACK")
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *arguments)
+
+
+async def test_a_disk_that_fails_while_it_is_read_is_named_as_such(path: Path) -> None:
+    async with _opened(path) as archive:
+        await archive.insert(series(3))
+    with closing(sqlite3.connect(path, isolation_level=None, factory=_FailingConnection)) as connection:
+        with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+            queries.select_page(connection, ArchiveQuery())
+        with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+            queries.select_stats(connection)
+
+
 async def test_the_writer_rides_out_a_full_disk(path: Path) -> None:
     options = WriterOptions(first_delay_s=0.01, max_delay_s=0.01, attempts=1_000)
     async with _opened(path) as archive:
@@ -314,6 +335,13 @@ async def test_inserts_get_their_turn_between_the_steps_of_retention(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "STEP_MESSAGES", 10)
+    step, waiting = changes.remove_beyond_count, threading.Event()
+
+    def slow_step(connection: sqlite3.Connection, most: int) -> int:
+        waiting.wait(10)  # in its thread
+        return step(connection, most)
+
+    monkeypatch.setattr(changes, "remove_beyond_count", slow_step)
     order: list[str] = []
     async with _opened(path) as archive:
         await archive.insert(series(200))
@@ -331,6 +359,8 @@ async def test_inserts_get_their_turn_between_the_steps_of_retention(
             await trio.testing.wait_all_tasks_blocked()
             for number in range(5):
                 nursery.start_soon(insert, number)
+            await trio.testing.wait_all_tasks_blocked()
+            waiting.set()
         assert order == ["inserted"] * 5 + ["retained"]
 
 

@@ -7,7 +7,8 @@ further than the page is long. So a page costs the same wherever it lies and how
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pywaku.archive.keys import FIRST, LAST, SortKey, key_range, message_of, topic_key
@@ -42,8 +43,7 @@ _DATA: Final = (
 
 def select_page(connection: sqlite3.Connection, query: ArchiveQuery) -> ArchivePage:
     """The page, from one snapshot."""
-    connection.execute("BEGIN")
-    try:
+    with _snapshot(connection):
         cursor = None if query.cursor is None else _find_cursor(connection, query.cursor)
         low, high = key_range(query, cursor)
         if query.hashes:
@@ -58,9 +58,18 @@ def select_page(connection: sqlite3.Connection, query: ArchiveQuery) -> ArchiveP
         if not query.ascending:
             page.reverse()
         entries = [_entry(connection, candidate, query.include_data) for candidate in page]
-    finally:
-        connection.execute("ROLLBACK")
     return ArchivePage(tuple(entries), edge)
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Generator[None]:
+    """All that is read within is of one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:  # a disk that fails may have ended it
+            connection.execute("ROLLBACK")
 
 
 def select_oldest(connection: sqlite3.Connection, limit: int, before: SortKey = LAST) -> list[Candidate]:
@@ -71,8 +80,7 @@ def select_oldest(connection: sqlite3.Connection, limit: int, before: SortKey = 
 
 def select_stats(connection: sqlite3.Connection) -> ArchiveStats:
     """What is in the file."""
-    connection.execute("BEGIN")
-    try:
+    with _snapshot(connection):
         ends = [
             merge(connection, _streams(connection, ArchiveQuery()), FIRST, LAST, 1, ascending=ascending)
             for ascending in (True, False)
@@ -80,8 +88,6 @@ def select_stats(connection: sqlite3.Connection) -> ArchiveStats:
         count: int = connection.execute("SELECT messages FROM totals").fetchone()[0]
         oldest, newest = (end[0][0] if end else None for end in ends)
         return ArchiveStats(count, used_bytes(connection), oldest, newest)
-    finally:
-        connection.execute("ROLLBACK")
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
