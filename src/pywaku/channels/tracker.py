@@ -1,0 +1,219 @@
+"""What has become of the messages that were sent, segment by segment, as a plain machine.
+
+Steps of segments go in, under the ids that SDS knows them by; events come out. Of each message there is
+exactly one final event of either vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pywaku.channels.events import (
+    ChannelEvent,
+    ChunkInfo,
+    MessageAcknowledged,
+    MessageId,
+    MessagePossiblyAcknowledged,
+    MessageSent,
+    ReliableMessageDelivered,
+    ReliableMessageDeliveryError,
+    ReliableMessageSendError,
+    ReliableMessageSent,
+    SendingMessage,
+    SendingMessageIrrecoverableError,
+)
+from pywaku.errors import DecodeError
+
+
+class _Message:
+    """One `send`."""
+
+    __slots__ = (
+        "acknowledged",
+        "by",
+        "data",
+        "failed",
+        "message_id",
+        "possibly",
+        "segments",
+        "sending",
+        "sent",
+    )
+
+    def __init__(self, message_id: MessageId, segments: Sequence[str], data: int) -> None:
+        self.message_id = message_id
+        self.segments = tuple(segments)
+        self.data = data  # so many segments are enough to put the payload together
+        self.sending: set[int] = set()
+        self.sent: set[int] = set()
+        self.possibly: set[int] = set()
+        self.acknowledged: set[int] = set()
+        self.failed: set[int] = set()
+        self.by: Counter[str] = Counter()
+
+    def info(self, chunks: set[int]) -> ChunkInfo:
+        return ChunkInfo(tuple(sorted(chunks)), len(self.segments))
+
+    def encode(self) -> bytes:
+        sets = (self.sending, self.sent, self.possibly, self.acknowledged, self.failed)
+        return json.dumps(
+            [self.segments, self.data, *(sorted(each) for each in sets), dict(self.by)], separators=(",", ":")
+        ).encode()
+
+    @classmethod
+    def decode(cls, message_id: MessageId, row: bytes) -> _Message:
+        try:
+            segments, data, sending, sent, possibly, acknowledged, failed, by = json.loads(row)
+        except ValueError as error:
+            raise DecodeError(f"a saved message of a channel is damaged: {error}") from None
+        message = cls(message_id, segments, data)
+        message.sending, message.sent, message.possibly = set(sending), set(sent), set(possibly)
+        message.acknowledged, message.failed, message.by = set(acknowledged), set(failed), Counter(by)
+        return message
+
+
+class Tracker:
+    """The messages without a final event, in the order in which they were sent."""
+
+    def __init__(self, saved: Iterable[tuple[MessageId, bytes]] = ()) -> None:
+        self._messages: dict[MessageId, _Message] = {}
+        self._of_segment: dict[str, tuple[_Message, int]] = {}
+        self._changed: dict[MessageId, None] = {}
+        for message_id, row in saved:
+            self._add(_Message.decode(message_id, row))
+
+    @property
+    def unfinished(self) -> tuple[MessageId, ...]:
+        """The messages that are neither delivered nor given up."""
+        return tuple(self._messages)
+
+    def place_of(self, segment_id: str) -> tuple[MessageId, int] | None:
+        """Which message a segment belongs to, and its number there, from 0."""
+        found = self._of_segment.get(segment_id)
+        return None if found is None else (found[0].message_id, found[1])
+
+    def segments_of(self, message_id: MessageId) -> tuple[str, ...]:
+        """The ids of a message's segments."""
+        message = self._messages.get(message_id)
+        return () if message is None else message.segments
+
+    def take_changes(self) -> list[tuple[MessageId, bytes | None]]:
+        """The rows to save, None for those to delete."""
+        changed, self._changed = self._changed, {}
+        rows: list[tuple[MessageId, bytes | None]] = []
+        for message_id in changed:
+            message = self._messages.get(message_id)
+            rows.append((message_id, None if message is None else message.encode()))
+        return rows
+
+    # What happens
+
+    def add(self, message_id: MessageId, segments: Sequence[str], data: int) -> None:
+        """A message is to be sent in these segments, of which any `data` are enough."""
+        self._add(_Message(message_id, segments, data))
+        self._changed[message_id] = None
+
+    def sending(self, segment_id: str) -> list[ChannelEvent]:
+        """A segment is being handed to the network, perhaps again."""
+        return self._mark(segment_id, "sending")
+
+    def sent(self, segment_id: str) -> list[ChannelEvent]:
+        """The network has taken a segment, perhaps again."""
+        found = self._of_segment.get(segment_id)
+        if found is None:
+            return []
+        message = found[0]
+        before = len(message.sent)
+        events = self._mark(segment_id, "sent")
+        if before < len(message.sent) == len(message.segments):
+            events.append(ReliableMessageSent(message.message_id))
+        return events
+
+    def possibly_acknowledged(self, segment_id: str) -> list[ChannelEvent]:
+        """A segment was seen in a bloom filter."""
+        found = self._of_segment.get(segment_id)
+        if found is None or found[1] in found[0].possibly:
+            return []
+        return self._mark(segment_id, "possibly")
+
+    def acknowledged(self, segment_id: str, by: Iterable[str]) -> list[ChannelEvent]:
+        """A segment is acknowledged by whomever that takes."""
+        found = self._of_segment.get(segment_id)
+        if found is None:
+            return []
+        message, number = found
+        if number in message.acknowledged:
+            return []
+        message.by.update(by)
+        events = self._mark(segment_id, "acknowledged")
+        if len(message.acknowledged) == len(message.segments) or self._somebody_has_enough(message):
+            self._finish(message)
+            events.append(ReliableMessageDelivered(message.message_id, tuple(sorted(message.by))))
+        return events
+
+    def not_acknowledged(self, segment_id: str) -> list[ChannelEvent]:
+        """A segment was sent as often as it may, without an acknowledgement."""
+        found = self._of_segment.get(segment_id)
+        if found is None:
+            return []
+        message, number = found
+        message.failed.add(number)
+        self._changed[message.message_id] = None
+        if len(message.segments) - len(message.failed) >= message.data:
+            return []  # the others are enough
+        if len(message.sent) < len(message.segments):
+            return self._fail(message, "could not be handed to the network", sent=False)
+        return self._fail(message, "was not acknowledged, however often it was sent", sent=True)
+
+    def failed(self, message_id: MessageId, error: str) -> list[ChannelEvent]:
+        """A message can never be sent."""
+        message = self._messages.get(message_id)
+        if message is None:
+            return []
+        message.failed = set(range(len(message.segments)))
+        return self._fail(message, error, sent=False)
+
+    # Within
+
+    def _add(self, message: _Message) -> None:
+        self._messages[message.message_id] = message
+        for number, segment_id in enumerate(message.segments):
+            self._of_segment[segment_id] = (message, number)
+
+    def _mark(self, segment_id: str, what: str) -> list[ChannelEvent]:
+        found = self._of_segment.get(segment_id)
+        if found is None:
+            return []
+        message, number = found
+        chunks: set[int] = getattr(message, what)
+        if number not in chunks:
+            chunks.add(number)
+            self._changed[message.message_id] = None
+        return [_EVENTS[what](message.message_id, message.info(chunks))]
+
+    def _somebody_has_enough(self, message: _Message) -> bool:
+        return any(count >= message.data for count in message.by.values())
+
+    def _fail(self, message: _Message, error: str, *, sent: bool) -> list[ChannelEvent]:
+        self._finish(message)
+        later = ReliableMessageDeliveryError if sent else ReliableMessageSendError
+        return [
+            SendingMessageIrrecoverableError(message.message_id, message.info(message.failed), error),
+            later(message.message_id, error),
+        ]
+
+    def _finish(self, message: _Message) -> None:
+        del self._messages[message.message_id]
+        for segment_id in message.segments:
+            del self._of_segment[segment_id]
+        self._changed[message.message_id] = None
+
+
+_EVENTS = {
+    "sending": SendingMessage,
+    "sent": MessageSent,
+    "possibly": MessagePossiblyAcknowledged,
+    "acknowledged": MessageAcknowledged,
+}
