@@ -27,6 +27,18 @@ class DecodeError(WakuError):
     """Bytes from outside that are not what they should be."""
 
 
+class DecryptionFailed(DecodeError):
+    """A payload that cannot be decrypted with the keys there are, or is not signed by whom it should be.
+
+    `reason` is a word for counters: authentication (the key is another one, or bytes were changed), format,
+    signature, signer or hook; docs/encryption.md explains each.
+    """
+
+    def __init__(self, message: str, *, reason: str = "authentication") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class NetworkError(WakuError):
     """A peer, a connection or a stream did not do what was asked of it."""
 

@@ -74,6 +74,19 @@ class PublicKey:
         return cls(kind, data[start:])
 
     @classmethod
+    def from_uncompressed(cls, point: bytes) -> Self:
+        """A secp256k1 key from its coordinates `x ‖ y`, with a 4 before them or not; raises `DecodeError`."""
+        coordinates = point[1:] if len(point) == 65 and point[0] == 4 else point
+        if len(coordinates) != 64:
+            raise DecodeError(
+                f"an uncompressed public key has 64 bytes, or 65 of which the first is 4, not {len(point)}"
+            )
+        key = cls("secp256k1", bytes([2 + (coordinates[-1] & 1)]) + coordinates[:32])
+        if key.uncompressed != coordinates:
+            raise DecodeError("not a point on the curve secp256k1")
+        return key
+
+    @classmethod
     def of_peer_id(cls, peer: PeerId) -> Self | None:
         """The key that a peer id holds inline; None where the id is a hash, or holds no key we know."""
         if peer[:1] != b"\0":
