@@ -24,6 +24,7 @@ from pywaku.ids import PeerId
 from pywaku.keys import PrivateKey
 from pywaku.message import WakuMessage
 from pywaku.protocols.lightpush import PROTOCOL
+from pywaku.protocols.service import RateLimit
 from pywaku.wire.enr import Capability, Enr, RelayShards
 from pywaku.wire.metadata import Metadata
 from pywaku.wire.multiaddr import Multiaddr
@@ -165,7 +166,11 @@ async def test_pushes_by_the_legacy_protocol_are_acknowledged() -> None:
 
 
 async def test_refused_pushes_leave_the_connection_alone() -> None:
-    async with open_service_node(limits=lambda usual: usual) as service, open_waku(service) as js:
+    few = RateLimit(100, 1000.0)  # however slow the machine is
+    async with (
+        open_service_node(limits=lambda usual: replace(usual, per_peer=few)) as service,
+        open_waku(service) as js,
+    ):
         lonely = await js.call("push", contentTopic=CONTENT_TOPIC, count=3)
         assert lonely["errors"] == {REFUSED: 3}, "there was nobody to relay to"
 
