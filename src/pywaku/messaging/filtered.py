@@ -17,6 +17,7 @@ import trio
 from pywaku.errors import NetworkError, NodeClosed
 from pywaku.ids import PeerId
 from pywaku.messaging.outcomes import need_of, outcome_of
+from pywaku.messaging.transport import OnGap
 from pywaku.peers.pool import Ping, Replace, Use
 from pywaku.peers.pools import NodePool, PoolEvent, Pools
 from pywaku.peers.services import Outcome, Service
@@ -35,13 +36,25 @@ class Filtered:
         self._pools = pools
         self._nursery = nursery
         self._shards: dict[str, _FilteredShard] = {}
+        self._on_gap: list[OnGap] = []
+
+    def on_gap(self, listener: OnGap) -> None:
+        """Tell of each node that has begun to push, or does so anew, and the pubsub topic.
+
+        Before that it did not, and whoever it replaces may have failed for a while before it was noticed.
+        """
+        self._on_gap.append(listener)
+
+    def _gap(self, pubsub_topic: str) -> None:
+        for listener in self._on_gap:
+            listener(pubsub_topic)
 
     def want(self, pubsub_topic: str, content_topic: str) -> None:
         """Have the messages of a content topic pushed, until as many `want_no_more` as `want`."""
         shard = self._shards.get(pubsub_topic)
         if shard is None:
             shard = self._shards[pubsub_topic] = _FilteredShard(
-                self.pool(pubsub_topic), self.client, self._nursery, pubsub_topic
+                self.pool(pubsub_topic), self.client, self._nursery, pubsub_topic, self._gap
             )
         shard.want(content_topic)
 
@@ -67,12 +80,18 @@ class _FilteredShard:
     """What is wanted of one shard, kept subscribed at whichever nodes the pool has in use."""
 
     def __init__(
-        self, pool: NodePool, client: FilterClient, nursery: trio.Nursery, pubsub_topic: str
+        self,
+        pool: NodePool,
+        client: FilterClient,
+        nursery: trio.Nursery,
+        pubsub_topic: str,
+        on_gap: OnGap,
     ) -> None:
         self._pool = pool
         self._client = client
         self._nursery = nursery
         self._topic = pubsub_topic
+        self._on_gap = on_gap
         self._wanted: Counter[str] = Counter()
         self._agreed: dict[PeerId, set[str]] = {}  # of each node in use, what it has agreed to push
         self._busy: set[PeerId] = set()
@@ -158,8 +177,11 @@ class _FilteredShard:
         if self._agreed.get(peer) is not agreed:
             return True  # meanwhile it was replaced, and perhaps taken into use again
         if outcome.ok:
+            begins = not agreed
             agreed.update(topics)
             self._wake()
+            if begins:
+                self._on_gap(self._topic)
         else:
             logger.debug("filter subscribe failed: peer=%s outcome=%s", peer.short(), outcome)
         self._pool.report(peer, outcome)

@@ -166,10 +166,11 @@ class Inbox:
 
     def loop_back(self, record: MessageRecord) -> None:
         """A message of this node has left: its own subscriptions get it too, as those of others do."""
-        wanted = self._wanted.get((record.pubsub_topic, record.content_topic))
+        wanted = self._wanted.get((record.pubsub_topic, record.message.content_topic))
         if wanted is not None and record.message_hash not in self._seen:
             self._note(record.message_hash)
-            self._hand_out(record, wanted, "own")
+            if wanted.subscriptions:
+                self._hand_out(replace(record, propagated=True), wanted, "own")
 
     def came_back(self, record: MessageRecord, peer: PeerId, source: Source = "relay") -> None:
         """A message of this node has come back: it was received from the network as well."""

@@ -11,7 +11,7 @@ from pywaku.messaging.filtered import Filtered
 from pywaku.messaging.health import ShardPeers
 from pywaku.messaging.pushing import Pushing
 from pywaku.messaging.record import MessageRecord
-from pywaku.messaging.transport import Handover, OnEcho
+from pywaku.messaging.transport import Handover, OnEcho, OnGap
 from pywaku.peers.pools import Pools
 from pywaku.protocols.filter import FilterClient, Subscription
 from pywaku.protocols.lightpush import LightpushClient
@@ -44,9 +44,11 @@ class Light:
         self._pushing = pushing
         self._filtered = filtered
 
-    async def send(self, record: MessageRecord, *, resend: bool) -> Handover:
-        """Push it through the service nodes in use."""
-        return await self._pushing.push(record.pubsub_topic, record.message)
+    async def send(
+        self, record: MessageRecord, *, resend: bool, given_to: Collection[PeerId] = ()
+    ) -> Handover:
+        """Push it through the service nodes in use, others than those that were given it before."""
+        return await self._pushing.push(record.pubsub_topic, record.message, given_to=given_to)
 
     def listen(self, pubsub_topic: str) -> Subscription:
         """What service nodes push of the shard. The shard's pools begin to look for such nodes."""
@@ -58,6 +60,10 @@ class Light:
 
     def on_echo(self, listener: OnEcho) -> None:
         """Service nodes push what this node has sent like any other message."""
+
+    def on_gap(self, listener: OnGap) -> None:
+        """Tell of service nodes that begin to push: what came before that, others may have failed to push."""
+        self._filtered.on_gap(listener)
 
     def want(self, pubsub_topic: str, content_topic: str) -> None:
         """Have it pushed, wherever the nodes in use are."""

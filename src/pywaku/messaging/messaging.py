@@ -78,8 +78,10 @@ class Messaging:
 
     # Send
 
-    def send(self, encoder: Encoder, message: Message) -> RequestId:
-        """See `Node.send`."""
+    def send(
+        self, encoder: Encoder, message: Message, *, request_id: RequestId | None = None
+    ) -> RequestId:
+        """See `Node.send`. A `request_id` is that of whoever sees to it that no two requests share one."""
         self._require_open()
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"send takes a Message, not a {type(message).__name__}")
@@ -89,7 +91,7 @@ class Messaging:
         now_ns = self._clock()
         encoded = encoder.encode(message, now_ns)
         _require_encoded(encoder, encoded)
-        request_id = self._guid()
+        request_id = request_id or self._guid()
         record = MessageRecord(
             message_hash(pubsub_topic, encoded),
             pubsub_topic,
@@ -133,9 +135,13 @@ class Messaging:
         self._wanting.want(subscription.pubsub_topic, subscription.content_topic)
         if listener is not None:
             self._nursery.start_soon(run_listener, subscription, listener)
-        with trio.move_on_after(_ESTABLISHED_WITHIN_S):
-            await self._wanting.established(subscription.pubsub_topic, subscription.content_topic)
-        await trio.lowlevel.checkpoint()
+        try:
+            with trio.move_on_after(_ESTABLISHED_WITHIN_S):
+                await self._wanting.established(subscription.pubsub_topic, subscription.content_topic)
+            await trio.lowlevel.checkpoint()
+        except BaseException:
+            subscription.unsubscribe()  # the caller will never know of it
+            raise
         return subscription
 
     def unsubscribe(self, subscription_id: SubscriptionId) -> None:
@@ -161,7 +167,7 @@ class Messaging:
         """Go on with a send of an earlier life of the node; False if it is on a topic it no longer has."""
         if record.pubsub_topic not in self._pubsub_topics:
             return False
-        self._sender.submit(record)
+        self._sender.submit(record, resumed=True)
         return True
 
     async def finish(self) -> None:

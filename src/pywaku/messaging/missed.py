@@ -8,11 +8,12 @@ the others are fetched.
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -39,6 +40,8 @@ class MissedOptions:
     - `overlap_s`: how far before the end of the last search the next one begins: messages carry the time of
       their sender, and reach stores late.
     - `longest_s`: how far it goes back at most, after a long absence.
+    - `again_after_s`: a search that something gave rise to is done once more so much later: stores may have
+      what was just missed only then.
     - `batch`: messages that are fetched at a time.
     - `retry_s`, `longest_retry_s`: the pause after a search that failed; it doubles.
     - `give_up_after`: searches after which messages that a store lists and no store gives are left.
@@ -47,6 +50,7 @@ class MissedOptions:
     interval_s: float = 60.0
     overlap_s: float = 60.0
     longest_s: float = 30 * 86_400.0
+    again_after_s: float = 10.0
     batch: int = 50
     retry_s: float = 5.0
     longest_retry_s: float = 60.0
@@ -67,15 +71,28 @@ class MissedCounters:
     """Messages that a store listed and no store gave."""
 
 
+class _Moment(NamedTuple):
+    """A time of day, and when that was by a clock that does not jump (None: in an earlier life)."""
+
+    wall_ns: int
+    steady_ns: int | None
+
+    def earliest_ns(self, now: _Moment) -> int:
+        """The moment by the time of day as it is now, or was then, whichever is earlier."""
+        assert now.steady_ns is not None
+        elapsed_ns = 0 if self.steady_ns is None else now.steady_ns - self.steady_ns
+        return min(self.wall_ns, now.wall_ns - elapsed_ns)
+
+
 class _Content:
     """What is known of a content topic that is watched."""
 
-    __slots__ = ("fetch", "floor_ns", "since_ns")
+    __slots__ = ("fetch", "floor", "since")
 
-    def __init__(self, *, fetch: bool, now_ns: int) -> None:
+    def __init__(self, *, fetch: bool, now: _Moment) -> None:
         self.fetch = fetch  # else it is only noted what is stored
-        self.floor_ns = now_ns  # what is older was not subscribed to
-        self.since_ns: int | None = None
+        self.floor = now  # what is older was not subscribed to
+        self.since: _Moment | None = None
 
 
 class _Topic:
@@ -85,6 +102,7 @@ class _Topic:
         self.pubsub_topic = pubsub_topic
         self.contents: dict[str, _Content] = {}
         self.due = False  # a search is, whatever the time
+        self.again_at = math.inf
         self.fruitless = 0
 
 
@@ -120,7 +138,7 @@ class Missed:
         topic = self._topics.setdefault(pubsub_topic, _Topic(pubsub_topic))
         content = topic.contents.get(content_topic)
         if content is None:
-            topic.contents[content_topic] = _Content(fetch=fetch, now_ns=self._clock())
+            topic.contents[content_topic] = _Content(fetch=fetch, now=self._now())
         else:
             content.fetch |= fetch
 
@@ -133,10 +151,11 @@ class Missed:
                 del self._topics[pubsub_topic]
 
     def search(self, pubsub_topic: str) -> None:
-        """Search a pubsub topic as soon as that is possible."""
+        """Search a pubsub topic as soon as that is possible, and once more a while later."""
         topic = self._topics.get(pubsub_topic)
         if topic is not None:
             topic.due = True
+            topic.again_at = trio.current_time() + self._options.again_after_s
             self._changed.set()
 
     def allow(self, pubsub_topics: Iterable[str]) -> None:
@@ -159,6 +178,9 @@ class Missed:
                 due = now + options.interval_s
             failed = False
             for topic in tuple(self._topics.values()):
+                if topic.again_at <= now:
+                    topic.again_at = math.inf
+                    topic.due = True
                 topic.due |= regular
                 if topic.due and topic.pubsub_topic in self._allowed:
                     topic.due = False
@@ -168,8 +190,9 @@ class Missed:
                 retry_s = min(2 * retry_s, options.longest_retry_s)
             else:
                 retry_s = options.retry_s
-                wait = max(0.0, due - trio.current_time()) if self._regularly else float("inf")
-            with trio.move_on_after(wait):
+                wait = max(0.0, due - trio.current_time()) if self._regularly else math.inf
+            until = trio.current_time() + wait
+            with trio.move_on_at(min(until, *(topic.again_at for topic in self._topics.values()), until)):
                 await self._changed.wait()
 
     async def _search(self, topic: _Topic) -> bool:
@@ -186,53 +209,50 @@ class Missed:
         return done
 
     async def _look(self, topic: _Topic) -> bool:
-        until_ns = self._clock()
-        overlap_ns = int(self._options.overlap_s * _SECOND_NS)
-        parts = await self._parts(topic, until_ns)
+        until = self._now()
+        parts = await self._parts(topic, until)
         stores = self._stores.peers(topic.pubsub_topic)[:_LISTED_AT]
         if not stores:
             return False
         complete = True
         for start_ns, fetch, names in parts:
-            query = StoreQuery(
-                topic.pubsub_topic,
-                names,
-                time_start=start_ns,
-                time_end=until_ns + overlap_ns,
-                include_data=False,
-            )
+            # Without an end: this node's clock may be behind.
+            query = StoreQuery(topic.pubsub_topic, names, time_start=start_ns, include_data=False)
             answered = [await self._list(peer, query, topic, fetch=fetch) for peer in stores]
             if True not in answered:
                 complete = False
                 continue
-            await self._recorder.note_fetched(topic.pubsub_topic, names, until_ns)
+            await self._recorder.note_fetched(topic.pubsub_topic, names, until.wall_ns)
             for name in names:
                 if name in topic.contents:
-                    topic.contents[name].since_ns = until_ns
+                    topic.contents[name].since = until
         return complete
 
-    async def _parts(self, topic: _Topic, until_ns: int) -> list[tuple[int, bool, tuple[str, ...]]]:
+    async def _parts(self, topic: _Topic, until: _Moment) -> list[tuple[int, bool, tuple[str, ...]]]:
         """The queries to make: from when on, whether to fetch, and for which content topics."""
         options = self._options
         overlap_ns = int(options.overlap_s * _SECOND_NS)
-        earliest_ns = until_ns - int(options.longest_s * _SECOND_NS)
+        earliest_ns = until.wall_ns - int(options.longest_s * _SECOND_NS)
         groups: dict[tuple[int, bool], list[str]] = {}
         for name, content in tuple(topic.contents.items()):
-            if content.since_ns is None:
+            if content.since is None:
+                content.since = content.floor
                 known = await self._recorder.fetched_until(topic.pubsub_topic, name)
                 if known is not None:
-                    content.floor_ns = min(content.floor_ns, known - overlap_ns)
-                content.since_ns = content.floor_ns if known is None else known
-            if content.since_ns > until_ns:  # the clock was set back
-                content.since_ns = until_ns
-                content.floor_ns = min(content.floor_ns, until_ns - overlap_ns)
-            start_ns = max(content.since_ns - overlap_ns, content.floor_ns, earliest_ns)
+                    content.since = _Moment(known, None)
+                    if known - overlap_ns < content.floor.wall_ns:
+                        content.floor = _Moment(known - overlap_ns, None)
+            since_ns, floor_ns = content.since.earliest_ns(until), content.floor.earliest_ns(until)
+            start_ns = max(since_ns - overlap_ns, floor_ns, earliest_ns)
             groups.setdefault((start_ns, content.fetch), []).append(name)
         return [
             (start_ns, fetch, tuple(names[first : first + _MAX_CONTENT_TOPICS]))
             for (start_ns, fetch), names in groups.items()
             for first in range(0, len(names), _MAX_CONTENT_TOPICS)
         ]
+
+    def _now(self) -> _Moment:
+        return _Moment(self._clock(), round(trio.current_time() * _SECOND_NS))
 
     async def _list(self, peer: PeerId, query: StoreQuery, topic: _Topic, *, fetch: bool) -> bool:
         """Go through what one store has; False if it failed, or listed what nobody gave."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
-from collections.abc import Collection, Iterable
+from collections import OrderedDict
+from collections.abc import Collection, Container, Iterable
 from enum import Enum
 
 from pywaku.errors import InvalidInput, LimitExceeded
@@ -28,10 +28,12 @@ class _State(Enum):
 
 class _Request:
     __slots__ = (
+        "asked",
         "attempts",
         "confirm",
         "error",
         "failures",
+        "lacking",
         "message_hash",
         "propagated",
         "pubsub_topic",
@@ -39,6 +41,7 @@ class _Request:
         "resends",
         "seen",
         "state",
+        "taken_at",
         "tried",
         "turn",
     )
@@ -55,10 +58,13 @@ class _Request:
         self.resends = 0
         self.propagated = False
         self.seen = False
+        self.taken_at = -math.inf
+        self.asked = False  # stores are being asked for it
+        self.lacking = False  # a store has answered since it was taken, and lacks it
         self.tried = attempts > 0
         self.error: str | None = None
         self.state = _State.FRESH
-        self.turn = 0  # tells entries of the heaps that count from those that are over
+        self.turn = 0  # when it was scheduled; tells entries of the heaps that count from those that are over
 
 
 _Timer = tuple[float, int, _Request]
@@ -77,7 +83,7 @@ class Outgoing:
         self.policy = policy or SendPolicy()
         self._requests: dict[RequestId, _Request] = {}
         self._by_hash: dict[bytes, list[_Request]] = {}
-        self._fresh: deque[_Request] = deque()
+        self._fresh: OrderedDict[_Request, None] = OrderedDict()
         # Heaps; an entry whose turn is not its request's any more is passed over.
         self._waiting: list[_Timer] = []
         self._ready: list[tuple[int, _Request]] = []  # by turn, descending
@@ -85,9 +91,8 @@ class Outgoing:
         self._resends: list[_Timer] = []
         self._unconfirmed: dict[_Request, None] = {}
         self._allowed: frozenset[str] = frozenset()
-        self._held: dict[
-            str, dict[_Request, None]
-        ] = {}  # whose turn came while nothing could be sent on the topic
+        # Those whose turn came while nothing could be sent on the topic.
+        self._held: dict[str, dict[_Request, None]] = {}
         self._on: dict[str, int] = {}
         self._turns = 0
         self._untried = 0
@@ -135,20 +140,24 @@ class Outgoing:
         *,
         confirm: bool = False,
         attempts: int = 0,
+        resumed: bool = False,
     ) -> None:
         """Schedule a request. With `confirm` it counts as sent once it was seen in the network.
 
-        `attempts` is how many were made already, in an earlier life of the node. Raises `LimitExceeded` while
-        as many requests are pending as the policy allows.
+        Raises `LimitExceeded` while as many requests are pending as the policy allows, unless it is `resumed`
+        from an earlier life of the node, in which `attempts` were made already.
         """
         if request_id in self._requests:
             raise InvalidInput(f"there is a request {request_id} already")
-        self.require_room()
+        if not resumed:
+            self.require_room()
         request = _Request(request_id, message_hash, pubsub_topic, confirm=confirm, attempts=attempts)
         self._requests[request_id] = request
         self._by_hash.setdefault(message_hash, []).append(request)
         self._on[pubsub_topic] = self._on.get(pubsub_topic, 0) + 1
-        self._fresh.append(request)
+        self._turns += 1
+        request.turn = self._turns
+        self._fresh[request] = None
         self._untried += not request.tried
 
     def require_room(self) -> None:
@@ -178,9 +187,11 @@ class Outgoing:
             for request in self._held.pop(topic, ()):
                 if request.state is _State.FRESH:
                     fresh.append(request)
-                elif request.state is _State.READY:
+                else:
                     heapq.heappush(self._ready, (-request.turn, request))
-        self._fresh.extendleft(reversed(fresh))
+        for request in sorted(fresh, key=lambda request: request.turn, reverse=True):
+            self._fresh[request] = None
+            self._fresh.move_to_end(request, last=False)
         for request in self._unconfirmed:
             if request.pubsub_topic in again:
                 self._await_confirmation(request, now)
@@ -202,8 +213,8 @@ class Outgoing:
 
     def _next(self) -> _Request | None:
         while self._fresh:
-            request = self._fresh.popleft()
-            if request.state is _State.FRESH and not self._hold(request):
+            request, _ = self._fresh.popitem(last=False)
+            if not self._hold(request):
                 return request
         while self._ready:
             turn, request = heapq.heappop(self._ready)
@@ -245,6 +256,8 @@ class Outgoing:
         match verdict:
             case Verdict.TAKEN:
                 return self._taken(request, now)
+            case _ if request.seen:  # by others, whatever these peers say
+                return [self._finish(request, Step.SENT, None)]
             case Verdict.REFUSED:
                 return [self._finish(request, Step.FAILED, error or "refused")]
             case Verdict.FAILED:
@@ -262,8 +275,6 @@ class Outgoing:
         return [self._progress(request, Step.PROPAGATED)]
 
     def _not_taken(self, request: _Request, error: str, now: float) -> list[Progress]:
-        if request.seen:
-            return [self._finish(request, Step.SENT, None)]
         request.error = error
         if request.pubsub_topic not in self._allowed:
             request.attempts -= 1
@@ -285,14 +296,33 @@ class Outgoing:
     # Confirmation
 
     def checks(self, now: float) -> dict[str, list[bytes]]:
-        """The messages to look for in a store now, by pubsub topic (RELIABILITY-RELAY)."""
+        """The messages to look for in a store now, by pubsub topic (RELIABILITY-RELAY).
+
+        What is found is `seen`; then `checked` says that the stores have been asked.
+        """
         due: dict[str, list[bytes]] = {}
         for request in self._due(self._checks, _State.UNCONFIRMED, now):
             if request.pubsub_topic not in self._allowed:
                 continue  # `allow` begins anew
-            heapq.heappush(self._checks, (now + self.policy.check_after_s, request.turn, request))
+            request.asked = True
             due.setdefault(request.pubsub_topic, []).append(request.message_hash)
         return due
+
+    def checked(self, hashes: Iterable[bytes], lacking: Container[bytes], now: float) -> None:
+        """Stores were asked for these messages, and some have answered that they lack those of `lacking`.
+
+        Of those that are neither seen nor lacking nobody knows: no store has answered.
+        """
+        for message_hash in hashes:
+            for request in self._by_hash.get(message_hash, ()):
+                if request.state is not _State.UNCONFIRMED or not request.asked:
+                    continue
+                request.asked = False
+                self._check_later(request, now)
+                if message_hash in lacking and not request.lacking:
+                    request.lacking = True
+                    if now > request.taken_at + self.policy.resend_after_s:
+                        heapq.heappush(self._resends, (now, request.turn, request))
 
     def seen(self, hashes: Iterable[bytes]) -> list[Progress]:
         """These messages were seen in the network: in a store, or with a peer they were not sent to."""
@@ -307,18 +337,28 @@ class Outgoing:
         return steps
 
     def tick(self, now: float) -> list[Progress]:
-        """Time has passed: what was not found is sent again, or given up. See `next_tick`."""
+        """Time has passed: what stores lack is sent again, or given up. See `next_tick`.
+
+        While no store answers nothing is known, and the attempts that are left are not used up: the network
+        may be away without anybody having noticed.
+        """
         steps: list[Progress] = []
         for request in self._due(self._resends, _State.UNCONFIRMED, now):
             if request.pubsub_topic not in self._allowed:
                 continue
+            answer_by = request.taken_at + self.policy.answer_within_s
+            if not request.lacking and now < answer_by:
+                heapq.heappush(self._resends, (answer_by, request.turn, request))
+                continue
             del self._unconfirmed[request]
             if request.resends >= self.policy.max_resends:
-                steps.append(self._finish(request, Step.FAILED, "peers took it, but no store confirmed it"))
+                error = "no store has it" if request.lacking else "no store answered"
+                steps.append(self._finish(request, Step.FAILED, f"peers took it, but {error}"))
                 continue
             request.resends += 1
             self._schedule(request, now)
             steps.append(self._progress(request, Step.RESENDING))
+        self._wake(now)
         return steps
 
     def next_tick(self, now: float) -> float:
@@ -329,8 +369,16 @@ class Outgoing:
     def _await_confirmation(self, request: _Request, now: float) -> None:
         self._turns += 1
         request.turn = self._turns
-        heapq.heappush(self._checks, (now + self.policy.check_after_s, request.turn, request))
+        request.taken_at = now
+        request.asked = request.lacking = False
+        self._check_later(request, now)
         heapq.heappush(self._resends, (now + self.policy.resend_after_s, request.turn, request))
+
+    def _check_later(self, request: _Request, now: float) -> None:
+        """At the next of the times at which stores are asked: so they are asked for many messages at once."""
+        together = self.policy.check_together_s
+        when = math.ceil((now + self.policy.check_after_s) / together) * together
+        heapq.heappush(self._checks, (when, request.turn, request))
 
     # Within
 
@@ -349,6 +397,7 @@ class Outgoing:
         self._on[request.pubsub_topic] -= 1
         if not self._on[request.pubsub_topic]:
             del self._on[request.pubsub_topic]
+        self._fresh.pop(request, None)
         self._unconfirmed.pop(request, None)
         self._held.get(request.pubsub_topic, {}).pop(request, None)
         request.state = _State.DONE  # what is left of it in the queues is passed over

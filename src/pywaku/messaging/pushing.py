@@ -7,7 +7,7 @@ became of each request goes to the pools, which replace nodes as the policy says
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import trio
@@ -48,12 +48,17 @@ class Pushing:
         message: WakuMessage,
         *,
         timeout: float = _PATIENCE_S,
+        given_to: Collection[PeerId] = (),
     ) -> Handover:
         """Push a message; returns when a service node has taken it, or when all have refused.
 
-        Waits up to `timeout` seconds for one. What the others say then goes to the pool only.
+        Waits up to `timeout` seconds for one. What the others say then goes to the pool only. The nodes that
+        it was `given_to` before make place for others where there are some (REQ-RES-RELIABILITY, "Retry
+        missing messages": using a different service node).
         """
         pool = self.pool(pubsub_topic)
+        for peer in given_to:
+            pool.doubt(peer)
         nodes: Sequence[PeerId] = pool.in_use
         if not nodes:
             with trio.move_on_after(timeout):

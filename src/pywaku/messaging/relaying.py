@@ -11,7 +11,7 @@ from pywaku.ids import PeerId
 from pywaku.messaging.attempts import Verdict
 from pywaku.messaging.health import ShardPeers
 from pywaku.messaging.record import MessageRecord
-from pywaku.messaging.transport import Handover, OnEcho
+from pywaku.messaging.transport import Handover, OnEcho, OnGap
 from pywaku.protocols.relay import MessageRefused, Relay, Subscription
 
 _TEMPORARY: Final = frozenset({"bandwidth", "validator-error", "validator-timeout", "overload"})
@@ -33,7 +33,9 @@ class Relaying:
         self._listeners: list[OnEcho] = []
         self._leave: list[Callable[[], None]] = [relay.on_echo(self._echo)]
 
-    async def send(self, record: MessageRecord, *, resend: bool) -> Handover:
+    async def send(
+        self, record: MessageRecord, *, resend: bool, given_to: Collection[PeerId] = ()
+    ) -> Handover:
         """Publish; peers have taken it when it is in what waits to be written to them."""
         try:
             outcome = await self._relay.publish(record.pubsub_topic, record.message, resend=resend)
@@ -58,6 +60,9 @@ class Relaying:
     def on_echo(self, listener: OnEcho) -> None:
         """Tell of messages that peers have sent back."""
         self._listeners.append(listener)
+
+    def on_gap(self, listener: OnGap) -> None:
+        """Peers of a mesh tell each other what they have: only without a mesh there is a gap."""
 
     def listen(self, pubsub_topic: str) -> Subscription:
         """What comes on the shard, which is joined for as long as the node runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from pywaku.messaging.outgoing import Outgoing
 from pywaku.messaging.record import MessageRecord, RequestId
 from pywaku.messaging.records import Change, Recorder
 from pywaku.messaging.reports import Reports
+from pywaku.messaging.stores import Presence
 from pywaku.messaging.transport import Handover, Transport
 
 logger = logging.getLogger(__name__)
@@ -24,18 +25,45 @@ logger = logging.getLogger(__name__)
 _MAX_RECENT: Final = 16_384
 """Messages of this node that are recognized when they come back."""
 
-StoreCheck = Callable[[str, list[bytes]], Awaitable[Mapping[bytes, PeerId]]]
+StoreCheck = Callable[[str, list[bytes]], Awaitable[Presence]]
 """Which of these messages of a pubsub topic are stored, and where."""
 
 
 class _Own:
-    """A message of this node, and the peers that it was given to."""
+    """A message of this node, what has become of it, and the peers that it was given to."""
 
-    __slots__ = ("record", "through")
+    __slots__ = ("_record", "last", "received", "through")
 
     def __init__(self, record: MessageRecord) -> None:
-        self.record = record
+        self._record = record
+        self.last: Progress | None = None
+        self.received = record.received
         self.through: frozenset[PeerId] = frozenset()
+
+    @property
+    def pubsub_topic(self) -> str:
+        return self._record.pubsub_topic
+
+    @property
+    def request_id(self) -> RequestId | None:
+        return self._record.request_id
+
+    @property
+    def record(self) -> MessageRecord:
+        """The record as far as it is known here; made when it is asked for, which is rare."""
+        last = self.last
+        if last is None:
+            return replace(self._record, received=self.received)
+        ended = last.step in (Step.SENT, Step.FAILED, Step.CANCELLED)
+        return replace(
+            self._record,
+            received=self.received,
+            sending=not ended,
+            sent=last.step is Step.SENT,
+            propagated=last.propagated,
+            attempts=last.attempts,
+            error=last.error if ended else None,
+        )
 
 
 class Sender:
@@ -71,6 +99,8 @@ class Sender:
         self._due = math.inf  # when there is something to do next
         self._sooner = trio.Event()
         self._all_tried = trio.lowlevel.ParkingLot()
+        self._to_check: dict[str, list[bytes]] = {}  # by pubsub topic; one task for each at a time
+        self._checking: set[str] = set()
 
     @property
     def pending(self) -> tuple[RequestId, ...]:
@@ -81,8 +111,8 @@ class Sender:
         """Raise `LimitExceeded` if as many messages wait to be sent as may."""
         self._outgoing.require_room()
 
-    def submit(self, record: MessageRecord) -> None:
-        """Send a message of a record that has been accepted."""
+    def submit(self, record: MessageRecord, *, resumed: bool = False) -> None:
+        """Send a message of a record that has been accepted, or `resumed` from an earlier life."""
         assert record.request_id is not None
         topic = record.pubsub_topic
         first = topic not in self._outgoing.pubsub_topics
@@ -92,6 +122,7 @@ class Sender:
             topic,
             confirm=self._is_stored is not None and not record.message.ephemeral,
             attempts=record.attempts,
+            resumed=resumed,
         )
         self._pending[record.request_id] = record
         self._remember(record)
@@ -130,16 +161,16 @@ class Sender:
 
     def _given_to(self, own: _Own, peer: PeerId) -> bool:
         """Was the peer given the message by this node, or is it about to be?"""
-        return peer in own.through or peer in self._transport.busy_peers(own.record.pubsub_topic)
+        return peer in own.through or peer in self._transport.busy_peers(own.pubsub_topic)
 
     def echoed(self, message_hash: bytes, peer: PeerId) -> MessageRecord | None:
         """The same for a peer that sent it back by relay, which it does only if it has it from another."""
         own = self._recent.get(message_hash)
-        if own is None or own.record.received:
+        if own is None or own.received:
             return None
         if self._outgoing.awaits(message_hash):
             self._follow(self._outgoing.seen([message_hash]))
-        own.record = replace(own.record, received=True)
+        own.received = True
         return own.record
 
     def in_store(self, message_hash: bytes) -> MessageRecord | None:
@@ -172,12 +203,13 @@ class Sender:
 
     async def _attempt(self, attempt: Attempt) -> None:
         record = self._pending[attempt.request_id]
+        own = self._recent.get(record.message_hash)
+        given_to = () if own is None else own.through
         try:
-            handover = await self._transport.send(record, resend=attempt.resend)
+            handover = await self._transport.send(record, resend=attempt.resend, given_to=given_to)
         except Exception as error:
             logger.exception("sending failed: request=%s", attempt.request_id)
             handover = Handover(Verdict.FAILED, f"{type(error).__name__}: {error}")
-        own = self._recent.get(record.message_hash)
         if own is not None and handover.through:
             own.through |= frozenset(handover.through)
         self._reports.attempted(record, attempt.number, handover)
@@ -186,7 +218,7 @@ class Sender:
         )
         self._follow(steps)
         if handover.verdict is Verdict.TAKEN and not record.propagated:
-            self._on_left(replace(record, propagated=True, attempts=attempt.number))
+            self._on_left(record)
         self._look_at_the_time()
 
     async def _watch_the_time(self, nursery: trio.Nursery) -> None:
@@ -196,7 +228,10 @@ class Sender:
             now = trio.current_time()
             self._follow(outgoing.tick(now))
             for topic, hashes in outgoing.checks(now).items():
-                nursery.start_soon(self._check, topic, hashes)
+                self._to_check.setdefault(topic, []).extend(hashes)
+                if topic not in self._checking:
+                    self._checking.add(topic)
+                    nursery.start_soon(self._check, topic)
             self._idle.unpark_all()
             self._due = outgoing.next_tick(now)
             with trio.move_on_at(self._due):
@@ -209,25 +244,43 @@ class Sender:
         if not self._outgoing.untried and self._all_tried:
             self._all_tried.unpark_all()
 
-    async def _check(self, pubsub_topic: str, hashes: list[bytes]) -> None:
+    async def _check(self, pubsub_topic: str) -> None:
+        """Ask stores for all that is due, and for what becomes so meanwhile."""
+        try:
+            while self._to_check.get(pubsub_topic):
+                hashes = self._to_check.pop(pubsub_topic)
+                await self._look_for(pubsub_topic, list(dict.fromkeys(hashes)))
+        finally:
+            self._checking.discard(pubsub_topic)
+
+    async def _look_for(self, pubsub_topic: str, hashes: list[bytes]) -> None:
         assert self._is_stored is not None
-        stored = await self._is_stored(pubsub_topic, hashes)
+        presence = Presence()
+        try:
+            presence = await self._is_stored(pubsub_topic, hashes)
+        except Exception:
+            logger.exception("store check failed: topic=%s", pubsub_topic)
         now_ns = self._clock()
-        for message_hash, peer in stored.items():
+        for message_hash, peer in presence.stored.items():
             own = self._recent.get(message_hash)
             self._reports.stored(message_hash, None if own is None else own.record, peer)
             self._recorder.put(Change(message_hash, now_ns, stored=True))
-        self._follow(self._outgoing.seen(stored))
+        self._follow(self._outgoing.seen(presence.stored))
+        self._outgoing.checked(hashes, presence.lacking, trio.current_time())
+        self._look_at_the_time()
 
     def _follow(self, steps: Iterable[Progress]) -> None:
         """What follows from steps of requests: records, and reports."""
         for progress in steps:
             record = self._pending[progress.request_id]
+            own = self._recent.get(record.message_hash)
+            if own is not None and own.request_id == record.request_id:
+                own.last = progress
             self._reports.progressed(record, progress)
             now_ns = self._clock()
             match progress.step:
                 case Step.SENT:
-                    self._finished(replace(record, sending=False, sent=True, propagated=True))
+                    self._finished(record)
                     change = Change(
                         record.message_hash,
                         now_ns,
@@ -238,7 +291,7 @@ class Sender:
                         attempts=progress.attempts,
                     )
                 case Step.FAILED | Step.CANCELLED:
-                    self._finished(replace(record, sending=False, error=progress.error))
+                    self._finished(record)
                     change = Change(
                         record.message_hash,
                         now_ns,
@@ -263,9 +316,6 @@ class Sender:
     def _finished(self, record: MessageRecord) -> None:
         assert record.request_id is not None
         del self._pending[record.request_id]
-        own = self._recent.get(record.message_hash)
-        if own is not None and own.record.request_id == record.request_id:
-            own.record = replace(record, received=own.record.received)
         if record.pubsub_topic not in self._outgoing.pubsub_topics:
             self._on_need(record.pubsub_topic, False)
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Final
+
+import trio
 
 from pywaku.errors import NetworkError
 from pywaku.ids import PeerId
@@ -23,6 +28,17 @@ logger = logging.getLogger(__name__)
 
 BATCH: Final = 100
 """Hashes that are asked for at a time, the most that stores take."""
+_AVOID_S: Final = 60.0  # a store that failed is asked after the others for as long
+_MAX_FAILED: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """What stores have said of some messages; of the others none has answered."""
+
+    stored: dict[bytes, PeerId] = field(default_factory=dict[bytes, PeerId])
+    lacking: set[bytes] = field(default_factory=set[bytes])
+    """A store has answered that it lacks these, and none that it has them."""
 
 
 class Stores:
@@ -39,30 +55,38 @@ class Stores:
         self._pools = pools
         self._configured = tuple(configured)
         self._connected = connected
+        self._failed_at: OrderedDict[PeerId, float] = OrderedDict()
 
     def _pool(self, pubsub_topic: str) -> NodePool:
         return self._pools.open(need_of(Service.STORE, pubsub_topic))
 
     def peers(self, pubsub_topic: str, *, avoid: Collection[PeerId] = ()) -> list[PeerId]:
-        """The store nodes to ask, best first; those to `avoid` last."""
+        """The store nodes to ask, best first; those to `avoid` last, after those that failed lately."""
         configured = [peer for peer in self._configured if self._connected(peer)]
         found = list(dict.fromkeys((*configured, *self._pool(pubsub_topic).in_use)))
-        return sorted(found, key=lambda peer: peer in avoid)
+        lately = trio.current_time() - _AVOID_S
+        return sorted(found, key=lambda peer: (peer in avoid, self._failed_at.get(peer, -math.inf) > lately))
 
     async def where_stored(
         self, pubsub_topic: str, hashes: Sequence[bytes], *, avoid: Collection[PeerId] = ()
-    ) -> dict[bytes, PeerId]:
+    ) -> Presence:
         """Which of the messages are stored, and where; what one store does not have the next is asked for."""
-        found: dict[bytes, PeerId] = {}
+        presence = Presence()
         for peer in self.peers(pubsub_topic, avoid=avoid):
-            missing = [value for value in hashes if value not in found]
-            if not missing:
-                break
+            missing = [value for value in hashes if value not in presence.stored]
             for start in range(0, len(missing), BATCH):
-                query = StoreQuery(message_hashes=tuple(missing[start : start + BATCH]), include_data=False)
-                async for entry in self._ask(peer, query, pubsub_topic):
-                    found[entry.message_hash] = peer
-        return found
+                batch = missing[start : start + BATCH]
+                query = StoreQuery(message_hashes=tuple(batch), include_data=False)
+                try:
+                    async for page in self._client.pages(query, [peer]):
+                        presence.stored.update((entry.message_hash, peer) for entry in page.entries)
+                except StoresExhausted as error:
+                    self._failed(peer, error, pubsub_topic)
+                    break  # the others would only wait for it as well
+                self._answered(peer, pubsub_topic)
+                presence.lacking.update(batch)
+        presence.lacking.difference_update(presence.stored)
+        return presence
 
     async def fetch(
         self, pubsub_topic: str, hashes: Sequence[bytes], *, batch: int
@@ -90,7 +114,7 @@ class Stores:
         except StoresExhausted as error:
             self._failed(peer, error, pubsub_topic)
             raise
-        self._pool(pubsub_topic).report(peer, Outcome.of_status(200))
+        self._answered(peer, pubsub_topic)
 
     async def _ask(
         self, peer: PeerId, query: StoreQuery, pubsub_topic: str
@@ -103,11 +127,18 @@ class Stores:
         except StoresExhausted as error:
             self._failed(peer, error, pubsub_topic)
             return
+        self._answered(peer, pubsub_topic)
+
+    def _answered(self, peer: PeerId, pubsub_topic: str) -> None:
+        self._failed_at.pop(peer, None)
         self._pool(pubsub_topic).report(peer, Outcome.of_status(200))
 
     def _failed(self, peer: PeerId, error: StoresExhausted, pubsub_topic: str) -> None:
         cause = error.failures.get(peer)
         logger.debug("store failed: peer=%s error=%s", peer.short(), cause)
+        self._failed_at[peer] = trio.current_time()
+        if len(self._failed_at) > _MAX_FAILED:
+            self._failed_at.popitem(last=False)
         match cause:
             case StoreQueryFailed(status_code=code):
                 outcome = Outcome.of_status(code)

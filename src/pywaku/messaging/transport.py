@@ -27,6 +27,8 @@ class Handover:
 
 OnEcho = Callable[[bytes, PeerId], None]
 """Hears the hash of a message of this node that a peer has sent back, and the peer."""
+OnGap = Callable[[str], None]
+"""Hears of a pubsub topic on which messages may have been missed, although the network was there."""
 
 
 class Transport(Protocol):
@@ -42,8 +44,13 @@ class Transport(Protocol):
         """How many messages are best handed over at a time."""
         ...
 
-    async def send(self, record: MessageRecord, *, resend: bool) -> Handover:
-        """Hand a message over. What goes wrong is in the outcome."""
+    async def send(
+        self, record: MessageRecord, *, resend: bool, given_to: Collection[PeerId] = ()
+    ) -> Handover:
+        """Hand a message over, to others than the service nodes that it was `given_to` before, if possible.
+
+        What goes wrong is in the outcome.
+        """
         ...
 
     def listen(self, pubsub_topic: str) -> Subscription:
@@ -52,6 +59,10 @@ class Transport(Protocol):
 
     def on_echo(self, listener: OnEcho) -> None:
         """Tell of messages of this node that come back other than by `listen`."""
+        ...
+
+    def on_gap(self, listener: OnGap) -> None:
+        """Tell of pubsub topics on which messages may have been missed unnoticed."""
         ...
 
     def want(self, pubsub_topic: str, content_topic: str) -> None:

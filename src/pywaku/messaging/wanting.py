@@ -42,6 +42,8 @@ class Wanting:
         self._is_own = is_own
         self._live: dict[str, Subscription] = {}
         self._wanted: Counter[tuple[str, str, bool]] = Counter()
+        if missed is not None:
+            transport.on_gap(missed.search)
 
     def want(self, pubsub_topic: str, content_topic: str, *, receive: bool = True) -> None:
         """Bring the messages of a content topic, until as many `want_no_more` as `want`.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pywaku.ids import PeerId
-from pywaku.peers.services import CONNECTION_LOST, UNSUITABLE, Outcome, PoolPolicy
+from pywaku.peers.services import CONNECTION_LOST, UNCONFIRMED, UNSUITABLE, Outcome, PoolPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,18 @@ class ServicePool:
                 self._failed.pop(peer, None)
             elif self.policy.replaces_at_once(outcome):
                 self._replace(peer, outcome, now)
+
+    def doubt(self, peer: PeerId, now: float) -> None:
+        """A node did what it was asked, by its own account, and nothing has come of it.
+
+        Another one takes its place, if that leaves the pool with a node in use: who knows whose fault it was.
+        """
+        member = self._members.get(peer)
+        if member is None or not member.ready or self._offline:
+            return
+        found = self._choose(1, now)
+        if found and (found[0] in self._ready or len(self.in_use) > 1):
+            self._replace(peer, UNCONFIRMED, now)
 
     def _pinged(self, peer: PeerId, member: _Member | None, outcome: Outcome, now: float) -> None:
         self.counters.pings += 1

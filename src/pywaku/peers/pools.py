@@ -183,6 +183,11 @@ class NodePool:
         self._pool.report(peer, outcome, trio.current_time())
         self._settle()
 
+    def doubt(self, peer: PeerId) -> None:
+        """A node says that it did what it was asked, and nobody has seen anything of it: use another one."""
+        self._pool.doubt(peer, trio.current_time())
+        self._settle()
+
     async def wait_for(self, count: int = 1) -> tuple[PeerId, ...]:
         """The nodes in use, once there are as many. Raises `NodeClosed` if the pool is closed before."""
         while len(self.in_use) < count:

@@ -64,6 +64,8 @@ class Result(Enum):
     CONNECTION_LOST = "connection-lost"
     UNSUITABLE = "unsuitable"
     """The node turned out to be of another cluster, of other shards, or not to provide the service."""
+    UNCONFIRMED = "unconfirmed"
+    """The node says that it did what it was asked, and nobody has seen anything of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ TIMED_OUT: Final = Outcome(Result.TIMED_OUT)
 CONNECTION_LOST: Final = Outcome(Result.CONNECTION_LOST)
 WITHOUT_CODE: Final = Outcome(Result.WITHOUT_CODE)
 UNSUITABLE: Final = Outcome(Result.UNSUITABLE)
+UNCONFIRMED: Final = Outcome(Result.UNCONFIRMED)
 
 
 @dataclass(frozen=True, slots=True)
