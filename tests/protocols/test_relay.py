@@ -776,6 +776,23 @@ async def test_recommended_peers_are_dialed_within_bounds() -> None:
 
 
 @pytest.mark.virtual
+async def test_direct_peers_get_every_message_outside_the_mesh() -> None:
+    params = GossipParams(flood_publish=False)
+    async with SimulatedWorld(1) as world, world.host("friend") as network:
+        options = RelayOptions(direct_peers=frozenset({network.peer_id}))
+        async with open_node(world, "node", params=params, options=options) as node:
+            node.relay.subscribe(TOPIC)
+            friend = RawPeer(network)
+            stream = await friend.open(node)
+            await stream.send(joins(TOPIC))
+            await trio.sleep(5)
+            assert node.relay.mesh(TOPIC) == frozenset()
+            assert (await node.relay.publish(TOPIC, message("ours"))).peers == 1
+            await trio.sleep(1)
+            assert [entry.data for entry in friend.published] == [encode_message(message("ours"))]
+
+
+@pytest.mark.virtual
 async def test_a_recommended_peer_is_connected() -> None:
     async with SimulatedWorld(1) as simulated, simulated.host("friend") as friend:
         options = RelayOptions(read_peer_record=lambda _peer, _record: friend.addresses)

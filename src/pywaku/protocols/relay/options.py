@@ -47,6 +47,9 @@ class RelayOptions:
     - `reopen_attempts`, `reopen_pause_s`: a failed stream is opened anew as often, with pauses that double.
     - `linger_s`: how long closing waits for what was published to leave.
     - `max_streams_per_peer`: inbound relay streams of one peer.
+    - `direct_peers`: peering agreements (GossipSub v1.1, Explicit Peering Agreements): while connected these
+      peers are sent every message, whatever the mesh is and whatever their score. They agree to the same, and
+      somebody keeps them connected, as `bootstrap_nodes` does.
     - `peer_exchange_dials`: connections made at a time to peers which others recommend (0: none), with
       `peer_exchange_queue` of them waiting and `peer_exchange_retry_s` between two attempts at one peer.
     - `read_peer_record`: the addresses that a peer's signed record states, given the peer and the record,
@@ -75,6 +78,7 @@ class RelayOptions:
     reopen_pause_s: float = 0.5
     linger_s: float = 1.0
     max_streams_per_peer: int = 4
+    direct_peers: frozenset[PeerId] = frozenset()
     peer_exchange_dials: int = 4
     peer_exchange_queue: int = 64
     peer_exchange_retry_s: float = 60.0

@@ -87,7 +87,7 @@ class Relay:
         self._options = options
         self.counters = RelayCounters()
         """What has happened so far."""
-        self._router = Gossip(params, rng=rng)
+        self._router = Gossip(params, rng=rng, direct_peers=options.direct_peers)
         self._delivery = Delivery(self.counters)
         self._echoes = EchoListeners(self._router, self.counters)
         limit = options.free_bandwidth_bps
