@@ -18,6 +18,7 @@ from pywaku.sds import (
     SdsOptions,
     Table,
 )
+from pywaku.sds.bloom import BloomShape
 from tests.support.sds_channels import CHANNEL, SHAPE, START_MS, Side, bloom, content, decoded, entries, sync
 
 
@@ -96,7 +97,7 @@ def test_irretrievable_messages_are_reported_and_what_waited_for_them_is_deliver
 
 def test_a_repair_is_requested_more_than_once() -> None:
     side = Side("alice", sync_min_interval_ms=0, timeout_for_lost_messages_ms=None)
-    side.hear(content("a", "x"))
+    side.hear(content("a", "x"), content("b"))
     requests = 0
     for now in range(0, 3_600_000, 10_000):
         side.at(now)
@@ -152,8 +153,6 @@ def test_the_filter_does_not_fill_up() -> None:
     side.hear(*[content(f"m{number}", lamport=START_MS + number) for number in range(2_000)])
     made = decoded(side.send()).bloom_filter
     assert made is not None
-    from pywaku.sds.bloom import BloomShape
-
     shape = BloomShape(options.bloom_filter_capacity, options.bloom_filter_error_rate)
     assert len(made) == shape.size
     assert shape.false_positive_rate(made) < 0.002
