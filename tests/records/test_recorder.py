@@ -401,6 +401,23 @@ async def test_a_cancelled_application_loses_nothing() -> None:
     assert len(told) == store.counters.added == 100
 
 
+async def test_what_a_cancelled_recorder_has_stored_is_told() -> None:
+    class Slow(MemoryRecordStore):
+        async def apply(self, changes: Sequence[Change]) -> list[Changed]:
+            told = await super().apply(changes)
+            await trio.sleep(1)
+            return told
+
+    told: list[Changed] = []
+    with trio.CancelScope() as scope:
+        async with open_recorder(Slow(), told.extend) as recorder:
+            recorder.put(receiving(1))
+            await trio.sleep(0.5)
+            scope.cancel()
+            await trio.sleep_forever()
+    assert len(told) == 1
+
+
 async def test_those_who_wait_are_let_go_at_the_end() -> None:
     store = FailingStore()
     ended: list[str] = []

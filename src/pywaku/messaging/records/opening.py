@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pywaku.messaging.records.memory import MemoryRecordStore
 from pywaku.messaging.records.port import RecordStore, Retention
-from pywaku.messaging.records.sqlite import open_sqlite_records
 
 
 @asynccontextmanager
@@ -19,6 +18,8 @@ async def open_record_store(
     if path is None:
         store: RecordStore = MemoryRecordStore() if retention is None else MemoryRecordStore(retention)
     else:
+        from pywaku.messaging.records.sqlite import open_sqlite_records  # in memory nobody needs it
+
         store = await open_sqlite_records(path, retention)
     try:
         yield store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from pywaku.messaging.records.sqlite.rows import Entry
@@ -19,7 +20,8 @@ class Recent:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._entries: dict[bytes, tuple[Entry, ...]] = {}
+        # Not a dict: to find the first key of one, all that were removed before it are passed over.
+        self._entries: OrderedDict[bytes, tuple[Entry, ...]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -30,20 +32,21 @@ class Recent:
 
     def put(self, message_hash: bytes, entries: tuple[Entry, ...]) -> None:
         """These are all the records of the message."""
-        self.drop(message_hash)
+        before = self._entries.pop(message_hash, ())
         if not entries:
+            self._bytes -= _size(before)
             return
         self._entries[message_hash] = entries
-        self._bytes += _size(entries)
+        if len(entries) != len(before):
+            self._bytes += _size(entries) - _size(before)
         while len(self._entries) > self._max_messages or self._bytes > self._max_bytes:
-            self.drop(next(iter(self._entries)))
+            _, gone = self._entries.popitem(last=False)
+            self._bytes -= _size(gone)
 
     def drop(self, message_hash: bytes) -> None:
         """Forget a message."""
-        entries = self._entries.pop(message_hash, None)
-        if entries is not None:
-            self._bytes -= _size(entries)
+        self._bytes -= _size(self._entries.pop(message_hash, ()))
 
 
 def _size(entries: tuple[Entry, ...]) -> int:
-    return (len(entries[0].record.message.payload) + _ENTRY_BYTES) * len(entries)
+    return (len(entries[0].record.message.payload) + _ENTRY_BYTES) * len(entries) if entries else 0

@@ -122,12 +122,19 @@ class _Batch:
         entries = self.entries[change.message_hash]
         fitting = False
         for index, entry in enumerate(entries):
-            if fits(entry.record, change):
+            before = entry.record
+            if fits(before, change):
                 fitting = True
-                after = changed(entry.record, change)
-                self._put(index, Entry(entry.number, after, self._listed(entry, change)), entry)
-                if after is not entry.record:
-                    self.told.append(Changed(entry.record, after))
+                after = changed(before, change)
+                places = self._listed(entry, change) if change.subscription_ids else entry.places
+                if after is not before:
+                    self.told.append(Changed(before, after))
+                elif places is entry.places:
+                    continue
+                new = Entry(entry.number, after, places)
+                self._states[new.number] = new
+                entries = (*entries[:index], new, *entries[index + 1 :]) if len(entries) > 1 else (new,)
+                self.entries[change.message_hash] = entries
         if fitting:
             return
         if change.record is None:
@@ -152,14 +159,6 @@ class _Batch:
         write_rows(connection, INSERT_RECEIPTS, self._receipts)
         if self.records or taken:
             connection.execute(_ADD_TO_TOTALS, (len(self.records), taken))
-
-    def _put(self, index: int, entry: Entry, before: Entry) -> None:
-        record = entry.record
-        if record is before.record and entry.places is before.places:
-            return
-        entries = self.entries[record.message_hash]
-        self.entries[record.message_hash] = (*entries[:index], entry, *entries[index + 1 :])
-        self._states[entry.number] = entry
 
     def _listed(self, entry: Entry, change: Change) -> tuple[tuple[int, int], ...]:
         """Where the entry is listed once the change is made."""
