@@ -338,26 +338,47 @@ async def disconnecting_resets_the_streams(factory: NetworkFactory) -> None:
 
 @check
 async def what_ended_before_a_disconnection_can_still_be_read(factory: NetworkFactory) -> None:
-    answered = trio.Event()
+    for half_closed in (True, False):
+        answered = trio.Event()
 
-    async def answer(stream: Stream) -> None:
-        await receive_to_end(stream)
-        await stream.send(b"all of it")
-        await stream.close()
-        answered.set()
+        async def answer(stream: Stream, answered: trio.Event = answered) -> None:
+            await receive_exactly(stream, len(b"a question"))
+            await stream.send(b"all of it")
+            await stream.close()
+            answered.set()
 
+        async with pair(factory) as (one, two):
+            two.serve(OTHER, answer)
+            two.serve(ECHO, echo)
+            hears = Recorder(one)
+            stream = await one.open_stream(two.peer_id, OTHER)
+            await stream.send(b"a question")
+            if half_closed:
+                await stream.close_write()
+            await answered.wait()
+            await assert_echoes(one, two)  # by then the answer has arrived
+            await two.disconnect(one.peer_id)
+            await hears.wait(PeerDisconnected, two.peer_id)
+            assert await receive_to_end(stream) == b"all of it"
+            assert await stream.receive() == b""
+            with pytest.raises((StreamReset, StreamClosed)):
+                await stream.send(b"too late")
+
+
+@check
+async def an_end_is_no_end_any_more_after_a_reset(factory: NetworkFactory) -> None:
     async with pair(factory) as (one, two):
-        two.serve(OTHER, answer)
-        two.serve(ECHO, echo)
-        hears = Recorder(one)
+
+        async def hang_up(stream: Stream) -> None:
+            await stream.close_write()
+            await trio.sleep_forever()
+
+        two.serve(OTHER, hang_up)
         stream = await one.open_stream(two.peer_id, OTHER)
-        await stream.send(b"a question")
-        await stream.close_write()
-        await answered.wait()
-        await assert_echoes(one, two)  # by then the answer has arrived
-        await two.disconnect(one.peer_id)
-        await hears.wait(PeerDisconnected, two.peer_id)
-        assert await receive_to_end(stream) == b"all of it"
+        await stream.send(b"?")
+        assert await stream.receive() == b""
+        stream.reset()
+        await assert_reset(stream)
 
 
 # Events.

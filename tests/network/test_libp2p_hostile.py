@@ -262,7 +262,7 @@ async def test_a_flood_of_streams_is_bounded(muxer: str) -> None:
 
 async def test_a_peer_that_takes_no_bytes_is_disconnected() -> None:
     gone = trio.Event()
-    limits = HostLimits(send_stall_timeout_s=0.01)
+    limits = HostLimits(send_stall_timeout_s=0.3)  # a busy machine keeps honest peers waiting a little
 
     def watch(event: PeerEvent) -> None:
         if isinstance(event, PeerDisconnected):

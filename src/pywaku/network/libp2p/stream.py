@@ -174,15 +174,15 @@ class MuxedStream:
                 return data
             if self._closed:
                 raise StreamClosed("the stream is closed")
-            if self._failure is not None:
-                raise StreamReset(self._failure)
-            if self._ended:
+            if self._ended:  # properly, whatever became of the connection since
                 await trio.lowlevel.checkpoint()
                 if self._negotiation is not None:
                     raise StreamReset(
                         f"{self.peer.short()} closed the stream before agreeing on {self.protocol}"
                     )
                 return b""
+            if self._failure is not None:
+                raise StreamReset(self._failure)
             await self._readable.park()
 
     async def close_write(self) -> None:
@@ -219,6 +219,7 @@ class MuxedStream:
             self.connection.reset(self)
             self._chunks.clear()
             self._returned = b""
+            self._ended = False
             self.failed("reset by us")
 
     async def __aenter__(self) -> Self:
