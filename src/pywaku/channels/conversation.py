@@ -1,7 +1,7 @@
 """A channel without clock, network or tasks: segmentation, SDS and what was sent, as one machine.
 
-Messages and bytes go in with the time; what is to be saved, sent and told comes out of `take`. What is saved is
-saved in one transaction before the rest is acted on: a machine made of it goes on from there.
+Messages and bytes go in with the time; what is to be saved, sent and told comes out of `take`. What is to be
+saved is saved in one transaction before the rest is acted on: a machine made of it goes on from there.
 """
 
 from __future__ import annotations
@@ -165,6 +165,10 @@ class Conversation:
         """The network has taken a segment, as the message of this hash."""
         self._step.events += self.tracker.sent(sds_id)
         self.sds.sent(sds_id, now_ns, retrieval_hint=hint)
+
+    def note(self, event: ChannelEvent) -> None:
+        """Something else to tell the application."""
+        self._step.events.append(event)
 
     def ephemeral_sent(self, message_id: MessageId) -> None:
         """The network has taken an ephemeral message."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pywaku.errors import DecodeError
 from pywaku.segments import (
@@ -114,7 +114,7 @@ def pack(*values: object) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode()
 
 
-def unpack(value: bytes) -> list[object]:
+def unpack(value: bytes) -> list[Any]:
     """The values in a row; raises `DecodeError`."""
     try:
         return json.loads(value)

@@ -74,6 +74,7 @@ class SqliteChannelStore:
                 if self._closed:
                     raise RecordError(f"channels {self.name}: closed", reason="closed")
                 return await self._run_blocking(lambda: _clear(self.name, work))
+        raise AssertionError("a shielded scope is not left otherwise")
 
     # In a thread
 

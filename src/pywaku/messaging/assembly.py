@@ -13,6 +13,7 @@ from typing import Unpack
 
 from pywaku.errors import InvalidInput
 from pywaku.keys import PrivateKey
+from pywaku.messaging.companions import open_companions
 from pywaku.messaging.config import NodeConfig, NodeProperties
 from pywaku.messaging.environment import Environment
 from pywaku.messaging.finding import Finding, open_finding
@@ -175,6 +176,7 @@ async def _messaging(
     messaging, health = await stack.enter_async_context(
         open_messaging(config, network, transport, stores, environment)
     )
+    companions = await stack.enter_async_context(open_companions())
     parts = Parts(
         network=network,
         metadata=metadata,
@@ -184,6 +186,9 @@ async def _messaging(
         messaging=messaging,
         health=health,
         relay=relay,
+        stores=stores,
+        companions=companions,
+        environment=environment,
     )
     return Node(config, parts)
 

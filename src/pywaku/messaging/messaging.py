@@ -65,7 +65,8 @@ class Messaging:
         self.inbox = inbox
         self._pubsub_topics = pubsub_topics
         self._recorder = recorder
-        self._reports = reports
+        self.reports = reports
+        """Where the event journal is written to."""
         self._sender = sender
         self._wanting = wanting
         self._background = background
@@ -78,9 +79,7 @@ class Messaging:
 
     # Send
 
-    def send(
-        self, encoder: Encoder, message: Message, *, request_id: RequestId | None = None
-    ) -> RequestId:
+    def send(self, encoder: Encoder, message: Message, *, request_id: RequestId | None = None) -> RequestId:
         """See `Node.send`. A `request_id` is that of whoever sees to it that no two requests share one."""
         self._require_open()
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -102,7 +101,7 @@ class Messaging:
             updated_ns=now_ns,
         )
         self._recorder.accept(record)
-        self._reports.requested(record)
+        self.reports.requested(record)
         if self._subscribe_on_send:
             self._background.sent_on(pubsub_topic, encoded.content_topic)
         self._sender.submit(record)
@@ -111,6 +110,10 @@ class Messaging:
     def cancel_request(self, request_id: RequestId) -> None:
         """See `Node.cancel_request`."""
         self._sender.cancel(request_id)
+
+    def is_pending(self, request_id: RequestId) -> bool:
+        """Is this one of the pending requests?"""
+        return self._sender.is_pending(request_id)
 
     @property
     def pending_requests(self) -> tuple[RequestId, ...]:

@@ -8,7 +8,9 @@ import trio
 
 from pywaku.errors import InvalidInput, NotConnected
 from pywaku.ids import PeerId
+from pywaku.messaging.companions import Companions
 from pywaku.messaging.config import NodeConfig
+from pywaku.messaging.environment import Environment
 from pywaku.messaging.events import Events
 from pywaku.messaging.finding import Finding
 from pywaku.messaging.health import HealthStatus, TopicHealth
@@ -16,6 +18,7 @@ from pywaku.messaging.messaging import Messaging
 from pywaku.messaging.record import Decoder, Encoder, Message, PlainCodec, RequestId, SubscriptionId
 from pywaku.messaging.services import Services
 from pywaku.messaging.storage import MessageStorage
+from pywaku.messaging.stores import Stores
 from pywaku.messaging.subscriptions import Subscription, SubscriptionListener
 from pywaku.messaging.watching import HealthWatch
 from pywaku.network.port import Network
@@ -41,6 +44,9 @@ class Parts:
     messaging: Messaging
     health: HealthWatch
     relay: Relay | None
+    stores: Stores
+    companions: Companions
+    environment: Environment
 
 
 class Node:

@@ -26,6 +26,16 @@ class Reports:
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
 
+    def channel(self, entry: JournalEntry) -> None:
+        """Something happened in a channel."""
+        if self._journal is not None:
+            self._journal.write(entry)
+
+    @property
+    def wanted(self) -> bool:
+        """Is there a journal?"""
+        return self._journal is not None
+
     def requested(self, record: MessageRecord) -> None:
         """The application asked for a message to be sent."""
         if self._journal is not None:

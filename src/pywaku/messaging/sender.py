@@ -107,6 +107,10 @@ class Sender:
         """The requests that are neither sent nor given up, oldest first."""
         return self._outgoing.pending
 
+    def is_pending(self, request_id: RequestId) -> bool:
+        """Is this one of those?"""
+        return request_id in self._outgoing
+
     def require_room(self) -> None:
         """Raise `LimitExceeded` if as many messages wait to be sent as may."""
         self._outgoing.require_room()

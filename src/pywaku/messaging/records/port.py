@@ -15,7 +15,7 @@ from pywaku.messaging.record import MessageRecord, RequestId, SubscriptionId
 HASH_SIZE: Final = 32
 MAX_ERROR: Final = 1_000
 """Characters of an error that are kept."""
-MAX_ID: Final = 64
+MAX_ID: Final = 128
 """Characters that the id of a request or subscription may have; a GUID has 36."""
 MAX_ATTEMPTS: Final = (1 << 31) - 1
 _EARLIEST_NS: Final = -(1 << 63)
@@ -249,5 +249,5 @@ def _require_record(record: MessageRecord) -> None:
         raise InvalidInput(f"created_ns is {_EARLIEST_NS} to {_LATEST_NS}, not {record.created_ns}")
     request_id = record.request_id
     if request_id is not None and not (request_id.isascii() and 0 < len(request_id) <= MAX_ID):
-        raise InvalidInput(f"a request id is a GUID, not {request_id!r}")
+        raise InvalidInput(f"a request id has up to {MAX_ID} ASCII characters, not {request_id!r}")
     require_text(record.pubsub_topic)

@@ -1,0 +1,166 @@
+"""From the machine of a channel to the node: rate limit, encryption, sending, and what became of it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from pywaku.channels.conversation import Conversation, Outbound
+from pywaku.channels.hub import ChannelHub
+from pywaku.channels.ratequeue import Kind, Transmission
+from pywaku.channels.ratevalues import Dropped
+from pywaku.encryption import Encryption, encrypt_with
+from pywaku.errors import LimitExceeded, NodeClosed, RecordError
+from pywaku.message import WakuMessage
+from pywaku.messaging.record import Message, MessageRecord, PlainCodec
+from pywaku.protocols.relay import MessageRefused
+
+if TYPE_CHECKING:
+    from pywaku.channels.channel import ReliableChannel
+
+logger = logging.getLogger(__name__)
+
+_FULL_S: Final = 0.1
+_NOT_RECORDED_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Versioned:
+    """An encoder whose messages say how they are encrypted."""
+
+    codec: PlainCodec
+    version: int
+
+    @property
+    def pubsub_topic(self) -> str:
+        return self.codec.pubsub_topic
+
+    @property
+    def content_topic(self) -> str:
+        return self.codec.content_topic
+
+    def encode(self, message: Message, now_ns: int) -> WakuMessage:
+        return replace(self.codec.encode(message, now_ns), version=self.version)
+
+
+class Dispatch:
+    """Sends what the machine wants sent, in the order in which it may be."""
+
+    def __init__(
+        self,
+        hub: ChannelHub,
+        scope: str,
+        conversation: Conversation,
+        codec: PlainCodec,
+        encryption: Encryption | None,
+        channel: ReliableChannel,
+    ) -> None:
+        self._hub = hub
+        self._scope = scope
+        self._conversation = conversation
+        self._encryption = encryption
+        self._channel = channel
+        version: object = getattr(encryption, "message_version", None)
+        self._codec = codec if not isinstance(version, int) else _Versioned(codec, version)
+        self._waiting: dict[str, Outbound] = {}
+        self._queue: deque[Outbound] = deque()
+        self._stirred = trio.Event()
+        self._numbers = 0
+
+    def request(self, outbound: Outbound) -> None:
+        """Send this as soon as the rate limit permits."""
+        self._numbers += 1
+        key = f"{outbound.sds_id}#{self._numbers}"
+        self._waiting[key] = outbound
+        self._hub.request(
+            Transmission(self._scope, key, outbound.kind),
+            lambda: self._go(key),
+            lambda why: self._drop(key, why),
+        )
+
+    def withdraw(self) -> list[Outbound]:
+        """Send nothing any more; what was not sent yet, and should be after all."""
+        self._hub.withdraw(self._scope)
+        left = [*self._queue, *self._waiting.values()]
+        self._waiting.clear()
+        self._queue.clear()
+        return [outbound for outbound in left if outbound.kind not in (Kind.SYNC, Kind.EPHEMERAL)]
+
+    async def run(self) -> None:
+        """Send what may be sent."""
+        while True:
+            self._stirred = trio.Event()
+            while self._queue:
+                await self._send(self._queue[0])
+                self._queue.popleft()
+            await self._stirred.wait()
+
+    def _go(self, key: str) -> None:
+        outbound = self._waiting.pop(key, None)
+        if outbound is not None:
+            self._queue.append(outbound)
+            self._stirred.set()
+
+    def _drop(self, key: str, why: Dropped) -> None:
+        outbound = self._waiting.pop(key, None)
+        if outbound is None:
+            return
+        if outbound.kind is Kind.EPHEMERAL:
+            self._channel.dropped(outbound.key or outbound.sds_id, why.reason.value)
+        elif outbound.kind is not Kind.SYNC:  # the queue was full: SDS sends it again in its time
+            self._tell(lambda now_ns: self._conversation.not_sent(outbound.sds_id, now_ns))
+
+    async def _send(self, outbound: Outbound) -> None:
+        sds_id = outbound.sds_id
+        self._tell(lambda _: self._conversation.sending(sds_id))
+        data = outbound.data
+        if self._encryption is not None:
+            try:
+                data = await encrypt_with(self._encryption, data)
+            except Exception as error:
+                self._fail(sds_id, f"encryption failed: {type(error).__name__}: {error}")
+                return
+        ephemeral = True if outbound.kind is Kind.EPHEMERAL else None
+        messaging = self._hub.node.parts.messaging
+        key = None if outbound.kind is Kind.EPHEMERAL else outbound.key
+        if key is not None and messaging.is_pending(key):
+            # An earlier life of the node has given it to the node, which goes on with it.
+            self._hub.expect(key, lambda record, what: self._outcome(outbound, record, what))
+            return
+        while True:
+            try:
+                request_id = messaging.send(self._codec, Message(data, ephemeral=ephemeral), request_id=key)
+                break
+            except MessageRefused as refused:
+                self._fail(sds_id, str(refused))
+                return
+            except LimitExceeded:
+                await trio.sleep(_FULL_S)
+            except RecordError as error:
+                logger.warning("channel message not recorded, trying again: %s", error)
+                await trio.sleep(_NOT_RECORDED_S)
+            except NodeClosed:
+                return
+        self._hub.expect(request_id, lambda record, what: self._outcome(outbound, record, what))
+
+    def _fail(self, sds_id: str, error: str) -> None:
+        self._tell(lambda _: self._conversation.fail(sds_id, error))
+
+    def _outcome(self, outbound: Outbound, record: MessageRecord, what: str) -> None:
+        conversation, sds_id = self._conversation, outbound.sds_id
+        if outbound.kind is Kind.EPHEMERAL:
+            if what == "propagated":
+                message_id = outbound.key or sds_id
+                self._tell(lambda _: conversation.ephemeral_sent(message_id))
+        elif what == "propagated":
+            self._tell(lambda now_ns: conversation.sent(sds_id, now_ns, record.message_hash))
+        elif not record.propagated:
+            self._tell(lambda now_ns: conversation.not_sent(sds_id, now_ns))
+
+    def _tell(self, input_: Callable[[int], object]) -> None:
+        self._channel.tell(input_)
