@@ -17,12 +17,14 @@ from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
 from pywaku.network.libp2p.host import open_network
 from pywaku.network.port import Network
+from pywaku.protocols.filter import open_filter_service
 from pywaku.protocols.lightpush import (
     MAX_REQUEST,
     LightpushClient,
     LightpushServiceOptions,
     open_lightpush_service,
 )
+from pywaku.protocols.metadata import open_metadata
 from pywaku.protocols.relay import RelayOptions, open_relay
 from pywaku.protocols.service import ServiceLimits
 from pywaku.wire.multiaddr import Multiaddr
@@ -65,6 +67,8 @@ async def main() -> None:
         open_network(listen=_LISTEN) as network,
         open_relay(network, options=RelayOptions(deliver_own=False)) as relay,
         open_lightpush_service(network, relay, options=_NO_RATES),
+        open_metadata(network, cluster_id=42, shards=lambda: [0]),
+        open_filter_service(network, relay),
         trio.open_nursery() as nursery,
     ):
         serve_streams(network)
