@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make the JavaScript peers ready to run: Node.js (the machine's own if it is new enough, else the one that comes
-# as a Python wheel, in .node) and the packages of interop/js and interop/js-waku, each with a libp2p of its own.
+# as a Python wheel, in .node) and the packages of the folders here, each with versions of its own.
 # Usage: node-setup.sh PYTHON
 set -eu
 python=$1
@@ -30,7 +30,7 @@ fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-for folder in js js-waku; do
+for folder in js js-waku js-encryption; do
   cd "$root/interop/$folder"
   npm ci --no-fund --no-audit --loglevel=error >"$log" 2>&1 || {
     cat "$log" >&2

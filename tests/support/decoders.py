@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from pywaku.encryption import layout
 from pywaku.keys import PrivateKey, PublicKey
 from pywaku.network.libp2p import multistream
 from pywaku.network.libp2p.mplex import Mplex
@@ -131,6 +132,10 @@ _ROOTS: Final = st.integers(0, 2**32).map(
 )
 
 
+_SIGNINGS: Final = st.sampled_from((layout.Signing(), layout.Signing(_KEY, v_base=27)))
+_ENCRYPTED: Final = st.builds(layout.encode_data, values.BYTES, _SIGNINGS)
+
+
 def _fields(data: bytes) -> list[tuple[int, int | bytes]]:
     return list(protobuf_lite.read_fields(data))
 
@@ -241,4 +246,5 @@ DECODERS: Final = (
     Decoder("noise handshake", _shaken, st.none().map(_greetings)),
     Decoder("yamux", *_muxed_by(Yamux)),
     Decoder("mplex", *_muxed_by(Mplex)),
+    Decoder("encrypted data", layout.decode_data, _ENCRYPTED),
 )

@@ -35,12 +35,12 @@ class EciesEncryptor:
 
     __slots__ = ("_recipient", "_signing", "recipient")
 
-    message_version: Final = 1
+    message_version: int | None = 1
 
     def __init__(
         self, recipient: PublicKey, sign_with: PrivateKey | None = None, *, v_base: VBase = 0
     ) -> None:
-        require_secp256k1("recipient", recipient)
+        require_secp256k1("recipient", recipient, PublicKey)
         self.recipient = recipient
         self._recipient = _load(recipient)
         self._signing = Signing.of(sign_with, None, v_base)
@@ -59,10 +59,10 @@ class EciesDecryptor:
 
     __slots__ = ("_private_key", "_signers", "public_key")
 
-    message_version: Final = 1
+    message_version: int | None = 1
 
     def __init__(self, private_key: PrivateKey, *, signers: Iterable[PublicKey] | None = None) -> None:
-        require_secp256k1("private_key", private_key)
+        require_secp256k1("private_key", private_key, PrivateKey)
         self.public_key = private_key.public
         """What senders encrypt for."""
         self._private_key = _load_private(private_key)
@@ -86,7 +86,7 @@ class EciesEncryption:
 
     __slots__ = ("_decryptor", "_encryptor")
 
-    message_version: Final = 1
+    message_version: int | None = 1
 
     def __init__(
         self,

@@ -47,13 +47,13 @@ class Signing:
     ) -> Signing:
         """From the options of an encryption; raises `InvalidInput`."""
         if sign_with is not None:
-            require_secp256k1("sign_with", sign_with)
+            require_secp256k1("sign_with", sign_with, PrivateKey)
         if signers is not None:
             signers = frozenset(signers)
             if not signers:
                 raise InvalidInput("signers: with none of them no payload would be taken; None takes all")
             for signer in signers:
-                require_secp256k1("signers", signer)
+                require_secp256k1("signers", signer, PublicKey)
         if v_base not in (0, 27):
             raise InvalidInput(
                 f"v_base: is 0, as others have it, or 27, as the specification does, not {v_base!r}"
@@ -111,10 +111,10 @@ def decode_data(data: bytes, signers: Collection[PublicKey] | None = None) -> Op
     return Opened(data[start : start + length], signer)
 
 
-def require_secp256k1(name: str, key: PrivateKey | PublicKey) -> None:
+def require_secp256k1(name: str, key: object, kind: type[PrivateKey] | type[PublicKey]) -> None:
     """Keys of other kinds sign no digests and agree on no secrets; raises `InvalidInput`."""
-    if not isinstance(key, PrivateKey | PublicKey):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"{name}: is a key of pywaku.PrivateKey or PublicKey, not {type(key).__name__}")
+    if not isinstance(key, kind):
+        raise InvalidInput(f"{name}: is a {kind.__name__}, not {type(key).__name__}")
     if key.kind != "secp256k1":
         raise InvalidInput(f"{name}: is a secp256k1 key, not {key.kind}")
 

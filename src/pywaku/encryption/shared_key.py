@@ -39,7 +39,7 @@ class SharedKeyEncryption:
 
     __slots__ = ("_associated_data", "_key")
 
-    message_version: Final = None
+    message_version: int | None = None
     """Version 0 may be encrypted by the application (14/WAKU2-MESSAGE, Payload encryption)."""
 
     def __init__(self, key: bytes, *, associated_data: bytes = b"") -> None:

@@ -27,7 +27,7 @@ class SymmetricEncryption:
 
     __slots__ = ("_cipher", "_signing")
 
-    message_version: Final = 1
+    message_version: int | None = 1
     """The `version` of a Waku message with such a payload (14/WAKU2-MESSAGE, Payload encryption)."""
 
     def __init__(
