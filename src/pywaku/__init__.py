@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 from pywaku._version import __version__
 
 if TYPE_CHECKING:
+    from pywaku.channels import (
+        RateLimitConfig,
+        ReliableChannel,
+        ReliableChannelOptions,
+        create_reliable_channel,
+        open_channels,
+    )
+    from pywaku.encryption import EciesEncryption, Encryption, SharedKeyEncryption, SymmetricEncryption
     from pywaku.errors import (
         DecodeError,
+        DecryptionFailed,
         DialError,
         InvalidInput,
         InvalidTopic,
@@ -42,13 +51,28 @@ if TYPE_CHECKING:
     )
     from pywaku.protocols.relay import MessageRefused, PublishOutcome, ReceivedMessage, Relay
     from pywaku.protocols.store import StoreQuery
+    from pywaku.segments import SegmentationConfig
     from pywaku.topics import ContentTopic, auto_shard, auto_shard_topic, parse_shard_topic, shard_topic
     from pywaku.wire.enr import Enr
     from pywaku.wire.multiaddr import Multiaddr
 
 _HOMES = {
+    "pywaku.channels": (
+        "RateLimitConfig",
+        "ReliableChannel",
+        "ReliableChannelOptions",
+        "create_reliable_channel",
+        "open_channels",
+    ),
+    "pywaku.encryption": (
+        "EciesEncryption",
+        "Encryption",
+        "SharedKeyEncryption",
+        "SymmetricEncryption",
+    ),
     "pywaku.errors": (
         "DecodeError",
+        "DecryptionFailed",
         "DialError",
         "InvalidInput",
         "InvalidTopic",
@@ -100,6 +124,7 @@ _HOMES = {
         "Relay",
     ),
     "pywaku.protocols.store": ("StoreQuery",),
+    "pywaku.segments": ("SegmentationConfig",),
     "pywaku.topics": (
         "ContentTopic",
         "auto_shard",
@@ -117,8 +142,11 @@ __all__ = [
     "ContentTopic",
     "DecodeError",
     "Decoder",
+    "DecryptionFailed",
     "DialError",
+    "EciesEncryption",
     "Encoder",
+    "Encryption",
     "Enr",
     "Event",
     "GossipParams",
@@ -141,11 +169,17 @@ __all__ = [
     "PrivateKey",
     "PublicKey",
     "PublishOutcome",
+    "RateLimitConfig",
     "ReceivedMessage",
     "RecordError",
     "Relay",
+    "ReliableChannel",
+    "ReliableChannelOptions",
+    "SegmentationConfig",
+    "SharedKeyEncryption",
     "StoreQuery",
     "Subscription",
+    "SymmetricEncryption",
     "TopicHealth",
     "UnsupportedTopic",
     "Verdict",
@@ -154,7 +188,9 @@ __all__ = [
     "__version__",
     "auto_shard",
     "auto_shard_topic",
+    "create_reliable_channel",
     "message_hash",
+    "open_channels",
     "open_node",
     "parse_shard_topic",
     "shard_topic",
