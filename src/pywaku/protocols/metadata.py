@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -47,8 +47,8 @@ class MetadataOptions:
     ttl_s: float = 6 * 3600.0
     remember: int = 4096
     max_size: int = 8 * 1024
-    per_peer: RateLimit | None = RateLimit(100, 60.0)
-    total: RateLimit | None = RateLimit(2000, 10.0)
+    per_peer: RateLimit | None = field(default_factory=lambda: RateLimit(100, 60.0))
+    total: RateLimit | None = field(default_factory=lambda: RateLimit(2000, 10.0))
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0 or self.ttl_s <= 0:
