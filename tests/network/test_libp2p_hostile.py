@@ -181,7 +181,7 @@ async def test_garbage_instead_of_a_stream_negotiation_resets_that_stream(muxer:
 
 
 async def test_silent_connections_are_closed_when_the_handshake_takes_too_long() -> None:
-    limits = HostLimits(handshake_timeout_s=0.05)
+    limits = HostLimits(handshake_timeout_s=1)  # honest peers need some of it on a busy machine
     async with echoing_host(limits=limits) as host, await tcp_to(host.addresses[0]) as stream:
         await closed_by_host(stream)
         await assert_serves(host)
@@ -203,7 +203,7 @@ async def test_silent_connections_do_not_keep_honest_peers_out() -> None:
 
 
 async def test_a_stream_that_never_names_a_protocol_is_reset_in_time() -> None:
-    limits = HostLimits(negotiation_timeout_s=0.05)
+    limits = HostLimits(negotiation_timeout_s=0.5)
     async with echoing_host(limits=limits) as host, raw_peer(host.addresses[0]) as stranger:
         stranger.muxer.send(stranger.muxer.open(), b"\x13")
         await stranger.flush()
