@@ -21,6 +21,7 @@ from bench import (
     messaging,
     records,
     relay,
+    sds,
     segments,
     store,
     streams,
@@ -56,6 +57,9 @@ MEASUREMENTS: Final[dict[tuple[str, ...], Callable[[Scale], Awaitable[list[Row]]
     ("records-apply",): records.apply,
     records.query_names(records.SIZES): records.queries,
     ("journal-write",): journal.writes,
+    sds.RATE_NAMES: sds.rates,
+    ("bloom-insert", "bloom-lookup"): sds.bloom,
+    ("sds-memory-50k",): sds.memory,
     ("segments-encode", "segments-decode"): segments.segments,
     segments.REED_SOLOMON_NAMES: segments.reed_solomon,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection
+from operator import attrgetter
 from typing import Final, cast
 
 from pywaku.errors import InvalidInput
@@ -13,6 +14,8 @@ from pywaku.wire.sds import MAX_ID_LENGTH, HistoryEntry, encode_entry
 
 _HORIZON: Final = ""  # the row that says how far back the log reaches
 _COMPACT: Final = 1_024
+_RECENT: Final = 2_048
+_KEY: Final = attrgetter("key")
 
 Key = tuple[int, str]
 """Where a message is in the order of the log."""
@@ -29,20 +32,17 @@ def check_hint(hint: bytes | None) -> None:
 class LogEntry:
     """A message that was delivered, or is our own."""
 
-    __slots__ = ("encoded", "hint", "lamport", "message_id", "sender_id")
+    __slots__ = ("encoded", "hint", "key", "lamport", "message_id", "sender_id")
 
     def __init__(self, message_id: str, lamport: int, sender_id: str, hint: bytes | None) -> None:
         self.message_id = message_id
         self.lamport = lamport
         self.sender_id = sender_id
         self.hint = hint
+        self.key: Key = (lamport, message_id)
+        """Where it is in the log."""
         self.encoded: bytes | None = None
         """The entry as a part of a causal history, made when it is first needed."""
-
-    @property
-    def key(self) -> Key:
-        """Where it is in the log."""
-        return self.lamport, self.message_id
 
 
 class Log:
@@ -51,14 +51,26 @@ class Log:
     So a message is known to be new, or known not to be, or too old to tell.
     """
 
-    __slots__ = ("_first", "_keys", "_limit", "_me", "_touch", "entries", "evicted", "horizon", "own")
+    __slots__ = (
+        "_first",
+        "_limit",
+        "_me",
+        "_order",
+        "_recent",
+        "_touch",
+        "entries",
+        "evicted",
+        "horizon",
+        "own",
+    )
 
     def __init__(self, limit: int, sender_id: str, touch: Touch) -> None:
         self._limit = limit
         self._me = sender_id
         self._touch = touch
-        self._keys: list[Key] = []
-        self._first = 0  # the keys before it are gone
+        self._order: list[LogEntry] = []
+        self._first = 0  # the entries before it are gone
+        self._recent: set[str] = set()
         self.entries: dict[str, LogEntry] = {}
         self.own: dict[str, int] = {}
         """Our own messages and their timestamps."""
@@ -83,37 +95,38 @@ class Log:
         return self._evict() if len(self.entries) > self._limit else None
 
     def _put(self, entry: LogEntry) -> None:
-        key = entry.key
-        keys = self._keys
-        if not keys or key > keys[-1]:
-            keys.append(key)
+        order = self._order
+        if not order or entry.key > order[-1].key:
+            order.append(entry)
         else:
-            insort(keys, key, lo=self._first)
+            insort(order, entry, lo=self._first, key=_KEY)
         self.entries[entry.message_id] = entry
         if entry.sender_id == self._me:
             self.own[entry.message_id] = entry.lamport
 
     def _evict(self) -> LogEntry:
-        self.horizon = self._keys[self._first]
-        evicted = self._forget(self.horizon[1])
+        evicted = self._order[self._first]
+        self.horizon = evicted.key
+        self._forget(evicted.message_id)
         self._first += 1
-        if self._first >= _COMPACT and self._first * 2 >= len(self._keys):
-            del self._keys[: self._first]
+        if self._first >= _COMPACT and self._first * 2 >= len(self._order):
+            del self._order[: self._first]
             self._first = 0
         self._touch(_HORIZON)
         self.evicted += 1
         return evicted
 
-    def _forget(self, message_id: str) -> LogEntry:
+    def _forget(self, message_id: str) -> None:
+        del self.entries[message_id]
         self.own.pop(message_id, None)
+        self._recent.discard(message_id)
         self._touch(message_id)
-        return self.entries.pop(message_id)
 
     def remove(self, message_id: str) -> None:
         """Take a message out of the log."""
         entry = self.entries.get(message_id)
         if entry is not None:
-            del self._keys[bisect_left(self._keys, entry.key, lo=self._first)]
+            del self._order[bisect_left(self._order, entry.key, lo=self._first, key=_KEY)]
             self._forget(message_id)
 
     def set_hint(self, message_id: str, hint: bytes) -> None:
@@ -127,10 +140,26 @@ class Log:
 
     def last(self, count: int) -> list[LogEntry]:
         """The highest entries, in ascending order."""
-        keys = self._keys
-        begin = max(self._first, len(keys) - count)
+        return self._order[max(self._first, len(self._order) - count) :]
+
+    def unknown(self, message_ids: list[str]) -> list[str]:
+        """Those that are not in the log.
+
+        Most were asked for a moment ago, with the message before. What was found then is kept in a small set:
+        two hundred look-ups in a large table are two hundred waits for memory.
+        """
+        recent = self._recent
+        if recent.issuperset(message_ids):
+            return []
         entries = self.entries
-        return [entries[message_id] for _, message_id in keys[begin:]]
+        fresh = [message_id for message_id in message_ids if message_id not in recent]
+        known = [message_id for message_id in fresh if message_id in entries]
+        if len(recent) + len(known) > _RECENT:
+            recent.clear()
+        recent.update(known)
+        if len(known) == len(fresh):
+            return []
+        return [message_id for message_id in fresh if message_id not in entries]
 
     def causal_history(
         self, count: int, heads: Collection[str], *, with_senders: bool, hints: HintProvider | None
@@ -175,14 +204,9 @@ class Log:
                 self.horizon = (lamport, message_id)
             else:
                 lamport, sender_id, hint = unpack(row)
-                entry = LogEntry(key, lamport, sender_id, hint_of_text(hint))
-                self.entries[key] = entry
-                self._keys.append(entry.key)
-        self._keys.sort()
-        self.own = {
-            message_id: lamport
-            for lamport, message_id in self._keys
-            if self.entries[message_id].sender_id == self._me
-        }
+                self._order.append(LogEntry(key, lamport, sender_id, hint_of_text(hint)))
+        self._order.sort(key=_KEY)
+        self.entries = {entry.message_id: entry for entry in self._order}
+        self.own = {entry.message_id: entry.lamport for entry in self._order if entry.sender_id == self._me}
         while len(self.entries) > self._limit:
             self._evict()

@@ -144,10 +144,10 @@ def _learn(state: ChannelState, message: SdsMessage, history: list[str], lamport
     if message.repair_request:
         _take_requests(state, message.repair_request, now_ms)
     own = state.log.own
-    if own and not own.keys().isdisjoint(history):
-        newest = max((own[message_id], message_id) for message_id in history if message_id in own)
-        if heard.acknowledged is None or newest > heard.acknowledged:
-            heard.acknowledged = newest
+    if own:
+        named = next((message_id for message_id in reversed(history) if message_id in own), None)
+        if named is not None and (heard.acknowledged is None or (own[named], named) > heard.acknowledged):
+            heard.acknowledged = (own[named], named)
     if len(state.outgoing):
         _review_acknowledgements(state, message, history, lamport, heard)
 
@@ -216,15 +216,15 @@ def _dependencies(
     state: ChannelState, message: SdsMessage, history: list[str]
 ) -> tuple[list[HistoryEntry], list[HistoryEntry]]:
     """What the message depends on and is not in the log: what is to be waited for, and what is given up."""
-    entries = state.log.entries
-    if all(map(entries.__contains__, history)):
+    unknown_ids = state.log.unknown(history)
+    if not unknown_ids:
         return [], []
-    unknown = [entry for entry in message.causal_history if entry.message_id not in entries]
     unmet: dict[str, HistoryEntry] = {}
     missed: dict[str, HistoryEntry] = {}
-    for entry in unknown:
+    unknown = set(unknown_ids)
+    for entry in message.causal_history:
         message_id = entry.message_id
-        if message_id and message_id != message.message_id:
+        if message_id in unknown and message_id and message_id != message.message_id:
             (missed if message_id in state.lost else unmet).setdefault(message_id, entry)
     return list(unmet.values()), list(missed.values())
 
