@@ -19,7 +19,7 @@ SIGNATURE_SIZE: Final = 65
 VBase = Literal[0, 27]
 """What `v` counts from.
 
-The specification wants 27 or 28. What js, go and nim write, and all that they can read, is 0 or 1.
+The specification wants 27 or 28. What js-waku writes, and all that it can read, is 0 or 1.
 """
 
 _PARITY_OF_V: Final = {0: False, 1: True, 27: False, 28: True}
