@@ -24,6 +24,7 @@ from pywaku.sds import (
     SdsOptions,
     Table,
 )
+from pywaku.sds.bloom import BloomFilter, BloomShape
 from pywaku.sds.changes import pack
 from pywaku.wire.sds import HistoryEntry, SdsMessage, encode_sds
 from tests.support.sds_channels import CHANNEL, START_MS, Side, content, decoded, sync
@@ -187,7 +188,7 @@ class SavedChannel(RuleBasedStateMachine):
             CHANNEL,
             lamport,
             (*own, *map(entry_of, after)),
-            decoded_filter(self.sds) if bloom else None,
+            filter_of(self.sds) if bloom else None,
             (*own, *map(entry_of, requests or [])),
             text,
         )
@@ -234,10 +235,8 @@ class SavedChannel(RuleBasedStateMachine):
         assert {key for table, key in self.rows if table is Table.BODY} == held
 
 
-def decoded_filter(sds: SdsChannel) -> bytes:
-    """A filter that has what we sent: the one of a restored twin, made to speak."""
-    from pywaku.sds.bloom import BloomFilter, BloomShape
-
+def filter_of(sds: SdsChannel) -> bytes:
+    """A filter that has the first of what is not acknowledged."""
     made = BloomFilter(BloomShape(OPTIONS.bloom_filter_capacity, OPTIONS.bloom_filter_error_rate))
     for message_id in sds.unacknowledged()[:1]:
         made.insert(message_id)
