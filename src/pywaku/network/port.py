@@ -97,6 +97,9 @@ class Stream(Protocol):
     async def send(self, data: bytes) -> None:
         """Send all of `data`, in order; waits while the peer is behind.
 
+        Of several tasks that send, one goes first, whole. A `send` that is cancelled half-way resets the
+        stream; one that has not begun is as if it had never been.
+
         Raises `StreamClosed` after `close_write`, `StreamReset` when the stream has failed, and
         `ProtocolNotSupported` when the peer turns out not to speak the protocol.
         """

@@ -32,6 +32,7 @@ class MuxedStream:
         "_preface",
         "_readable",
         "_returned",
+        "_sending",
         "_window_open",
         "_write_closed",
         "connection",
@@ -49,6 +50,7 @@ class MuxedStream:
         self.protocol = ""
         self._chunks: list[bytes | bytearray] = []
         self._ended = False
+        self._sending = False
         self._failure: str | None = None
         self._write_closed = False
         self._closed = False
@@ -125,9 +127,15 @@ class MuxedStream:
 
     async def send(self, data: bytes) -> None:
         self._check_writable()
-        if self._preface:
-            data, self._preface = self._preface + data, b""
+        while self._sending:  # another task's write goes first, whole
+            await self._window_open.park()
+            self._check_writable()
+        self._sending = True
+        preface = self._preface
+        if preface:
+            data, self._preface = preface + data, b""
         connection, sent, size = self.connection, 0, len(data)
+        begun = False
         try:
             if connection.crowded:  # many streams that each add a little are as much as one that adds a lot
                 await connection.wait_queue_space()
@@ -135,7 +143,9 @@ class MuxedStream:
             while True:
                 part = data if size <= _SLICE else data[sent : sent + _SLICE]
                 taken = connection.muxer.send(self.stream_id, part)
-                sent += taken
+                if taken:
+                    begun = True
+                    sent += taken
                 connection.wake_writer()
                 if sent >= size:
                     break
@@ -148,9 +158,15 @@ class MuxedStream:
                     self._check_writable()
             await connection.wait_queue_space()
         except trio.Cancelled:
-            if sent < size:
+            if not begun:
+                self._preface = preface
+            elif sent < size:
                 self.reset()  # the peer has part of it and would take what comes next for the rest
             raise
+        finally:
+            self._sending = False
+            if self._window_open:
+                self._window_open.unpark_all()
 
     async def receive(self) -> bytes:
         if self._returned:
