@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from pywaku.errors import DecodeError
-from pywaku.wire.sds import HistoryEntry, SdsKind, SdsMessage, decode_sds, encode_sds
+from pywaku.wire.sds import (
+    MAX_ID_LENGTH,
+    EntryMemo,
+    HistoryEntry,
+    SdsKind,
+    SdsMessage,
+    decode_sds,
+    encode_entry,
+    encode_sds,
+)
 from tests.support.fields import field
 
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads(
@@ -90,3 +99,46 @@ def test_histories_are_bounded(number: int) -> None:
 def test_ids_that_are_not_utf_8_are_refused(fields: bytes) -> None:
     with pytest.raises(DecodeError, match="not a "):
         decode_sds(field(10, 1) + fields)
+
+
+@pytest.mark.parametrize("length", [MAX_ID_LENGTH, MAX_ID_LENGTH + 1])
+@pytest.mark.parametrize("numbers", [(1,), (2,), (3,), (11, 1), (11, 2), (11, 3), (13, 1), (13, 2), (13, 3)])
+def test_ids_and_hints_are_bounded(length: int, numbers: tuple[int, ...]) -> None:
+    data = b"x" * length
+    for number in reversed(numbers):
+        data = field(number, data)
+    if length == MAX_ID_LENGTH:
+        decode_sds(field(10, 1) + data)
+    else:
+        with pytest.raises(DecodeError, match="513"):
+            decode_sds(field(10, 1) + data)
+
+
+def test_entries_that_came_before_are_the_same_values_and_a_memo_is_bounded() -> None:
+    memo = EntryMemo(limit=3)
+    entries = tuple(HistoryEntry(f"id-{number}", b"hint", "sender") for number in range(3))
+    data = encode_sds(SdsMessage("s", "m", "c", 1, entries, repair_request=entries))
+    first, second = decode_sds(data, memo), decode_sds(data, memo)
+    assert first == second == decode_sds(data)
+    assert all(one is other for one, other in zip(first.causal_history, second.causal_history, strict=True))
+    more = tuple(HistoryEntry(f"more-{number}") for number in range(10))
+    message = SdsMessage("s", "m", "c", 1, more)
+    assert decode_sds(encode_sds(message), memo) == message
+    assert len(memo) <= 3
+
+
+def test_what_is_no_entry_is_refused_each_time() -> None:
+    memo = EntryMemo()
+    for _ in range(2):
+        with pytest.raises(DecodeError, match="HistoryEntry"):
+            decode_sds(field(10, 1) + field(11, b"\xff"), memo)
+    assert not memo
+
+
+def test_encoded_entries_take_the_place_of_the_history() -> None:
+    entries = (HistoryEntry("a", b"hint", "alice"), HistoryEntry("b", None, ""), HistoryEntry(""))
+    message = SdsMessage("s", "m", "c", 1, content=b"x")
+    whole = SdsMessage("s", "m", "c", 1, entries, content=b"x")
+    assert encode_sds(message, [encode_entry(entry) for entry in entries]) == encode_sds(whole)
+    assert decode_sds(encode_sds(whole)) == whole
+    assert whole.history_ids == ["a", "b", ""]
