@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from pywaku.ids import PeerId
-from pywaku.journal import Journal, open_journal
+from pywaku.journal import Journal, in_thread, open_journal
 from pywaku.messaging.attempts import SendPolicy
 from pywaku.messaging.background import Background
 from pywaku.messaging.config import NodeConfig
@@ -181,7 +181,8 @@ async def _records(config: NodeConfig, environment: Environment, stack: AsyncExi
         return MemoryRecordStore(retention)
     from pywaku.messaging.records.sqlite import open_sqlite_records  # in memory nobody needs it
 
-    store = await open_sqlite_records(config.records_path, retention)
+    run_blocking = None if environment.run_blocking is in_thread else environment.run_blocking
+    store = await open_sqlite_records(config.records_path, retention, run_blocking=run_blocking)
     stack.push_async_callback(store.close)
     return store
 

@@ -17,6 +17,7 @@ import trio
 
 from pywaku.archive.sqlite.changes import give_back_pages
 from pywaku.errors import RecordError
+from pywaku.journal import RunBlocking
 from pywaku.messaging.record import MessageRecord, RequestId, SubscriptionId
 from pywaku.messaging.records.port import (
     Change,
@@ -60,6 +61,7 @@ class SqliteRecordStore:
         intents: Intents,
         retention: Retention,
         counters: RecordCounters,
+        run_blocking: RunBlocking | None,
     ) -> None:
         self.name = name
         self.counters = counters
@@ -68,6 +70,7 @@ class SqliteRecordStore:
         self._idle = list(readers)
         self._intents = intents
         self._retention = retention
+        self._run_blocking = run_blocking
         self._taken = 0
         self._writing = trio.Lock()
         self._reading = trio.Semaphore(len(self._readers))
@@ -176,7 +179,7 @@ class SqliteRecordStore:
                 await self._reading.acquire()
             async with self._writing:
                 for connection in (*self._readers, self._writer.connection):
-                    await trio.to_thread.run_sync(connection.close, limiter=self._threads)
+                    await self._do(connection.close)
                 self._intents.close()
 
     async def _write(self, work: Callable[[], T]) -> T:
@@ -196,11 +199,20 @@ class SqliteRecordStore:
     async def _run(self, work: Callable[[], T]) -> T:
         self._require_open()  # it may have been closed while this call waited for its turn
         try:
-            return await trio.to_thread.run_sync(work, limiter=self._threads)
+            return await self._do(work)
         except sqlite3.Error as error:
             clear = clear_error(self.name, error)
             self.counters.count_error(clear.reason)
             raise clear from error
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        run_blocking = self._run_blocking
+        if run_blocking is None:
+            return await trio.to_thread.run_sync(work, limiter=self._threads)
+        results: list[T] = []
+        with trio.CancelScope(shield=True):  # a connection is not left in the middle of something
+            results.append(await run_blocking(work))
+        return results[0]
 
     def _require_open(self) -> None:
         if self._closed:
@@ -208,15 +220,20 @@ class SqliteRecordStore:
             raise RecordError(f"records {self.name} are closed", reason="closed")
 
 
-async def open_sqlite_records(path: Path | str, retention: Retention | None = None) -> SqliteRecordStore:
+async def open_sqlite_records(
+    path: Path | str, retention: Retention | None = None, *, run_blocking: RunBlocking | None = None
+) -> SqliteRecordStore:
     """Open the file, after a check of what is in it, with what was accepted and is not in it yet.
 
+    The disk is read and written in threads, or by `run_blocking` where that is given.
     It is to be closed. Raises `RecordError` where another process has it open, and where it cannot be used.
     """
-    return await trio.to_thread.run_sync(_open, str(path), retention or Retention())
+    if run_blocking is None:
+        return await trio.to_thread.run_sync(_open, str(path), retention or Retention(), None)
+    return await run_blocking(lambda: _open(str(path), retention or Retention(), run_blocking))
 
 
-def _open(path: str, retention: Retention) -> SqliteRecordStore:
+def _open(path: str, retention: Retention, run_blocking: RunBlocking | None) -> SqliteRecordStore:
     intents = Intents(path, path)
     connections: list[sqlite3.Connection] = []
     try:
@@ -231,7 +248,7 @@ def _open(path: str, retention: Retention) -> SqliteRecordStore:
             readers = [_connect(path, connections, _READER_CACHE_KIB) for _ in range(READERS)]
             for reader in readers:
                 reader.execute("PRAGMA query_only = ON")
-        return SqliteRecordStore(path, writer, readers, intents, retention, counters)
+        return SqliteRecordStore(path, writer, readers, intents, retention, counters, run_blocking)
     except BaseException:
         for connection in connections:
             connection.close()
