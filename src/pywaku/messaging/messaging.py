@@ -195,9 +195,8 @@ class Messaging:
     def _guid(self) -> str:
         """A GUID that begins with the time (version 7 of RFC 9562), so that an index of them only grows."""
         milliseconds = self._clock() // 1_000_000 & (1 << 48) - 1
-        random_bits = self._rng.getrandbits(74)
-        value = milliseconds << 80 | 7 << 76 | (random_bits >> 62) << 64 | 2 << 62 | random_bits & (1 << 62) - 1
-        return str(uuid.UUID(int=value))
+        high, low = self._rng.getrandbits(12), self._rng.getrandbits(62)
+        return str(uuid.UUID(int=milliseconds << 80 | 7 << 76 | high << 64 | 2 << 62 | low))
 
     def _require_open(self) -> None:
         if self._closed:
