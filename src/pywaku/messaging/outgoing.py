@@ -83,7 +83,7 @@ class Outgoing:
         self.policy = policy or SendPolicy()
         self._requests: dict[RequestId, _Request] = {}
         self._by_hash: dict[bytes, list[_Request]] = {}
-        self._fresh: OrderedDict[_Request, None] = OrderedDict()
+        self._fresh: OrderedDict[_Request, None] = OrderedDict()  # in the order of submission
         # Heaps; an entry whose turn is not its request's any more is passed over.
         self._waiting: list[_Timer] = []
         self._ready: list[tuple[int, _Request]] = []  # by turn, descending
@@ -182,16 +182,14 @@ class Outgoing:
         self._allowed = allowed
         if not again:
             return
-        fresh: list[_Request] = []
+        fresh = list(self._fresh)
         for topic in again:
             for request in self._held.pop(topic, ()):
                 if request.state is _State.FRESH:
                     fresh.append(request)
                 else:
                     heapq.heappush(self._ready, (-request.turn, request))
-        for request in sorted(fresh, key=lambda request: request.turn, reverse=True):
-            self._fresh[request] = None
-            self._fresh.move_to_end(request, last=False)
+        self._fresh = OrderedDict.fromkeys(sorted(fresh, key=lambda request: request.turn))
         for request in self._unconfirmed:
             if request.pubsub_topic in again:
                 self._await_confirmation(request, now)
@@ -321,7 +319,7 @@ class Outgoing:
                 self._check_later(request, now)
                 if message_hash in lacking and not request.lacking:
                     request.lacking = True
-                    if now > request.taken_at + self.policy.resend_after_s:
+                    if now >= request.taken_at + self.policy.resend_after_s:
                         heapq.heappush(self._resends, (now, request.turn, request))
 
     def seen(self, hashes: Iterable[bytes]) -> list[Progress]:
@@ -344,8 +342,8 @@ class Outgoing:
         """
         steps: list[Progress] = []
         for request in self._due(self._resends, _State.UNCONFIRMED, now):
-            if request.pubsub_topic not in self._allowed:
-                continue
+            if request.state is not _State.UNCONFIRMED or request.pubsub_topic not in self._allowed:
+                continue  # it was due twice, or `allow` begins anew
             answer_by = request.taken_at + self.policy.answer_within_s
             if not request.lacking and now < answer_by:
                 heapq.heappush(self._resends, (answer_by, request.turn, request))
