@@ -240,8 +240,14 @@ class PeerManager:
 
     # Whom to use
 
-    def select(self, need: Need, *, exclude: frozenset[PeerId] = frozenset()) -> list[PeerEntry]:
-        """The known peers that do for `need`, best first."""
+    def select(
+        self,
+        need: Need,
+        *,
+        exclude: frozenset[PeerId] = frozenset(),
+        busy: frozenset[PeerId] = frozenset(),
+    ) -> list[PeerEntry]:
+        """The known peers that do for `need`, best first; see `selection.select`."""
         now = self._clock()
         return select(
             self.book,
@@ -250,6 +256,7 @@ class PeerManager:
             transports=self.options.transports,
             may_dial=lambda entry: self.book.may_dial(entry, now),
             exclude=exclude | {self.network.peer_id},
+            busy=busy,
         )
 
     async def connect(self, peer: PeerId) -> bool:

@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import trio
@@ -17,10 +18,12 @@ from pywaku.network.port import Network, PeerConnected, PeerDisconnected, PeerEv
 from pywaku.peers.manager import PeerManager
 from pywaku.peers.pool import Connect, Discover, Ping, PoolCounters, Replace, ServicePool, Use
 from pywaku.peers.selection import Need, suits
-from pywaku.peers.services import POLICIES, Outcome, PoolPolicy
+from pywaku.peers.services import POLICIES, Outcome, PoolPolicy, Service
 from pywaku.tasks import open_service_nursery, run_guarded
 
 logger = logging.getLogger(__name__)
+
+_OTHER_WAY: Final = {Service.FILTER: Service.LIGHTPUSH, Service.LIGHTPUSH: Service.FILTER}
 
 PoolEvent = Use | Replace | Ping
 PoolListener = Callable[[PoolEvent], None]
@@ -63,10 +66,21 @@ class Pools:
         """The pool of nodes for a need, made if there is none; `policy` is the service's own by default."""
         pool = self._open.get(need)
         if pool is None:
-            pool = NodePool(self._manager, self._nursery, need, policy or POLICIES[need.service])
+            policy = policy or POLICIES[need.service]
+            pool = NodePool(self._manager, self._nursery, need, policy, lambda: self._others(need))
             self._open[need] = pool
             pool.start()
         return pool
+
+    def _others(self, need: Need) -> frozenset[PeerId]:
+        """The nodes that the same shards use for the other way: sending, or receiving.
+
+        What one node was given to send is best confirmed by another that pushes it (REQ-RES-RELIABILITY,
+        "Retry missing messages"), and a node that fails is then lost for one way only.
+        """
+        other = _OTHER_WAY.get(need.service)
+        pool = None if other is None else self._open.get(replace(need, service=other))
+        return frozenset() if pool is None else frozenset(pool.members)
 
     def close(self, pool: NodePool) -> None:
         """End a pool; connections stay."""
@@ -130,8 +144,16 @@ class NodePool:
     come into use (`Use`: subscribe there), are replaced (`Replace`) and are to be pinged (`Ping`).
     """
 
-    def __init__(self, manager: PeerManager, nursery: trio.Nursery, need: Need, policy: PoolPolicy) -> None:
+    def __init__(
+        self,
+        manager: PeerManager,
+        nursery: trio.Nursery,
+        need: Need,
+        policy: PoolPolicy,
+        busy: Callable[[], frozenset[PeerId]],
+    ) -> None:
         self.need = need
+        self._busy = busy
         self._manager = manager
         self._nursery = nursery
         self._tasks: trio.Nursery | None = None
@@ -148,6 +170,11 @@ class NodePool:
     def in_use(self) -> tuple[PeerId, ...]:
         """The nodes to send requests to, all connected."""
         return self._pool.in_use
+
+    @property
+    def members(self) -> tuple[PeerId, ...]:
+        """These, and the nodes that are about to be connected."""
+        return self._pool.members
 
     @property
     def counters(self) -> PoolCounters:
@@ -262,7 +289,7 @@ class NodePool:
     def _refresh(self, now: float) -> None:
         """Offer the pool who there is by now, and take from it who does not do."""
         self._judge_members()
-        chosen = [entry.peer for entry in self._manager.select(self.need)]
+        chosen = [entry.peer for entry in self._manager.select(self.need, busy=self._busy())]
         identified = {peer for peer, info in self.network.peers.items() if info.identified}
         self._pool.offer(chosen, identified.intersection(chosen), now)
 

@@ -105,15 +105,17 @@ def select(
     transports: frozenset[str] = TRANSPORTS,
     may_dial: Callable[[PeerEntry], bool] = lambda _: True,
     exclude: frozenset[PeerId] = frozenset(),
+    busy: frozenset[PeerId] = frozenset(),
 ) -> list[PeerEntry]:
     """The peers to use, best first: those that suit, and are connected or can be dialed now.
 
     Only addresses of these `transports` are dialed; `p2p-circuit` among them allows those through a relay.
 
     The newest version of the protocol goes first, then those reached directly, then preferred and other
-    configured ones, then those with fewer failures; the rest is left to chance, which spreads the load.
+    configured ones, then those with fewer failures, then those that are not `busy` with something else for
+    this node; the rest is left to chance, which spreads the load.
     """
-    found: list[tuple[tuple[int, bool, int, int, float], PeerEntry]] = []
+    found: list[tuple[tuple[int, bool, int, int, bool, float], PeerEntry]] = []
     for entry in entries:
         if entry.peer in exclude or not suits(entry, need):
             continue
@@ -126,6 +128,7 @@ def select(
             circuit,
             entry.origin.rank if entry.origin.configured else len(Origin),
             entry.failures,
+            entry.peer in busy,
             rng.random(),
         )
         found.append((order, entry))

@@ -36,6 +36,8 @@ class LightpushServiceOptions:
     - `requests`: rates and bounds, of version 3 and of the legacy protocol each.
     - `auto_sharding`: where a message goes whose request names no pubsub topic (None: such requests are bad).
     - `max_unrelayed`: messages that had no peers to go to, and are known as such for when they come again.
+    - `relay_again_after_s`: a message that a light node asks for once more is relayed once more if the last
+      time is so long ago; `max_relayed`: messages of which that time is known.
     """
 
     requests: ServiceLimits = field(
@@ -49,10 +51,14 @@ class LightpushServiceOptions:
     )
     auto_sharding: AutoSharding | None = None
     max_unrelayed: int = 1024
+    relay_again_after_s: float = 5.0
+    max_relayed: int = 16_384
 
     def __post_init__(self) -> None:
-        if self.max_unrelayed < 1:
-            raise InvalidInput(f"max_unrelayed is at least 1, not {self.max_unrelayed}")
+        if self.max_unrelayed < 1 or self.max_relayed < 1:
+            raise InvalidInput("max_unrelayed and max_relayed are at least 1")
+        if not self.relay_again_after_s > 0:
+            raise InvalidInput(f"relay_again_after_s is positive, not {self.relay_again_after_s}")
 
 
 @dataclass(slots=True)
@@ -68,6 +74,8 @@ class LightpushServiceCounters:
     """Messages published for light nodes."""
     known: int = 0
     """Messages that had been seen before."""
+    again: int = 0
+    """Those of them that were relayed once more."""
 
 
 @dataclass(slots=True)

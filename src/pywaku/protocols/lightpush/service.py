@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
+import trio
+
 from pywaku.errors import DecodeError, InvalidTopic, NodeClosed
 from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
@@ -67,6 +69,7 @@ class LightpushService:
         self._relay = relay
         self._options = options
         self._unrelayed: OrderedDict[bytes, None] = OrderedDict()
+        self._asked_at: OrderedDict[bytes, float] = OrderedDict()
 
     def start(self) -> None:
         """Begin; `open_lightpush_service` does this."""
@@ -120,6 +123,8 @@ class LightpushService:
 
         Light nodes send a message again, and at several service nodes at once (REQ-RES-RELIABILITY), so that
         it may be here already: it counts as relayed to those it was forwarded to, unless it reached nobody.
+        A light node that asks again a while later has not found it in the network: it is sent to all peers
+        once more, which may be others by now.
         """
         relay = self._relay
         if not relay.peers_of(pubsub_topic):
@@ -127,10 +132,19 @@ class LightpushService:
         outcome = await relay.publish(pubsub_topic, message)
         if outcome.duplicate:
             self.counters.known += 1
+            if self._is_asked_again(outcome.message_id):
+                self.counters.again += 1
+                outcome = await relay.publish(pubsub_topic, message, resend=True)
+                return (
+                    PushResult(Status.SUCCESS, relay_peer_count=outcome.peers)
+                    if outcome.peers
+                    else _no_peers(pubsub_topic)
+                )
             if outcome.message_id in self._unrelayed:
                 return _no_peers(pubsub_topic)
             peers = max(1, len(relay.mesh(pubsub_topic)))
         elif outcome.peers:
+            self._is_asked_again(outcome.message_id)
             self._unrelayed.pop(outcome.message_id, None)
             self.counters.relayed += 1
             peers = outcome.peers
@@ -140,6 +154,18 @@ class LightpushService:
                 self._unrelayed.popitem(last=False)
             return _no_peers(pubsub_topic)
         return PushResult(Status.SUCCESS, relay_peer_count=peers)
+
+    def _is_asked_again(self, message_id: bytes) -> bool:
+        """Was it asked for before, and long enough ago? The next such time counts from now on then."""
+        now = trio.current_time()
+        before = self._asked_at.get(message_id)
+        if before is not None and now - before < self._options.relay_again_after_s:
+            return False
+        self._asked_at[message_id] = now
+        self._asked_at.move_to_end(message_id)
+        if len(self._asked_at) > self._options.max_relayed:
+            self._asked_at.popitem(last=False)
+        return before is not None
 
     def _encode(self, request_id: str | None, result: PushResult) -> bytes:
         self._count(result)
