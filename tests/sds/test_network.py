@@ -9,25 +9,30 @@ import pytest
 from pywaku.sds import RepairOptions, SdsOptions
 from pywaku.wire.sds import encode_sds
 from tests.support.sds_channels import START_MS, sync
-from tests.support.sds_net import SdsNet, Weather
+from tests.support.sds_net import Member, SdsNet, Weather
 
 MINUTE_MS = 60_000
 PATIENT = SdsOptions(timeout_for_lost_messages_ms=None, repair=RepairOptions(t_min_ms=5_000, t_max_ms=20_000))
 
 
 def converse(
-    seed: int, *, members: int = 4, messages: int = 120, options: SdsOptions = PATIENT, crashes: bool = False
+    seed: int,
+    *,
+    members: int = 4,
+    messages: int = 120,
+    options: SdsOptions = PATIENT,
+    crashes: bool = False,
+    partitions: bool = False,
 ) -> SdsNet:
     """Messages of random senders over ten minutes, and an hour for all to be repaired."""
     print("seed", seed)
     net = SdsNet(members, seed, options, Weather())
     for number in range(messages):
-        member = net.rng.choice(net.members)
+        chosen = net.rng.choice(net.members)
 
-        def say(number: int = number, sender: str = member.name) -> None:
-            who = next(one for one in net.members if one.name == sender)
-            if not who.down:
-                net.send(who, b"message %d" % number)
+        def say(number: int = number, member: Member = chosen) -> None:
+            if not member.down:
+                net.send(member, b"message %d" % number)
 
         net.after(net.rng.randrange(10 * MINUTE_MS), say)
     if crashes:
@@ -35,6 +40,9 @@ def converse(
             victim = net.rng.choice(net.members)
             at = net.rng.randrange(10 * MINUTE_MS)
             net.after(at, lambda victim=victim: net.crash(victim, net.rng.randrange(MINUTE_MS)))
+    if partitions:
+        for minute in range(1, 11):
+            net.after(minute * MINUTE_MS, lambda minute=minute: net.divide(1 + minute % 2))
     net.run(70 * MINUTE_MS)
     return net
 
@@ -77,6 +85,17 @@ def test_the_same_with_participants_that_crash_and_come_back_from_what_they_save
     net = converse(seed, crashes=True)
     assert sum(member.crashes for member in net.members) > 5
     prove(net)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_same_while_the_network_falls_apart_and_comes_together(seed: int) -> None:
+    prove(converse(seed, members=5, partitions=True, crashes=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_with_many_participants_and_messages(seed: int) -> None:
+    prove(converse(seed, members=(3, 10, 20)[seed % 3], messages=500, partitions=True, crashes=True))
 
 
 def test_the_same_in_a_larger_group_with_the_options_of_js_waku() -> None:

@@ -46,6 +46,8 @@ class Member:
     finals: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     sent: list[str] = field(default_factory=list[str])
     down: bool = False
+    part: int = 0
+    """Those of different parts do not hear each other."""
     crashes: int = 0
 
 
@@ -133,7 +135,9 @@ class SdsNet:
     def _broadcast(self, sender: Member, data: bytes) -> None:
         self.bytes += len(data)
         for member in self.members:
-            if member is not sender and self.rng.random() >= self.weather.loss:
+            if member is sender or member.part != sender.part:
+                continue
+            if self.rng.random() >= self.weather.loss:
                 for _ in range(1 + (self.rng.random() < self.weather.twice)):
                     self.after(self.rng.randint(*self.weather.delay_ms), self._arrival(member, data))
 
@@ -144,6 +148,11 @@ class SdsNet:
                 self.settle(member)
 
         return arrive
+
+    def divide(self, parts: int) -> None:
+        """Have only some hear some; one part is all."""
+        for member in self.members:
+            member.part = self.rng.randrange(parts)
 
     def crash(self, member: Member, for_ms: int) -> None:
         """Take a participant down; it comes back from what it saved."""

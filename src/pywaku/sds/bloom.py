@@ -98,19 +98,16 @@ class RollingBloom:
     alongside from the middle on, so no message costs more than two insertions.
     """
 
-    __slots__ = ("_count", "_current", "_half", "_next", "_ring", "_shape", "_start", "_touch")
+    __slots__ = ("_count", "_current", "_half", "_next", "_ring", "_shape", "_stale", "_start", "_touch")
 
     def __init__(self, shape: BloomShape, touch: Touch) -> None:
         self._shape = shape
         self._touch = touch
         self._half = (shape.capacity + 1) // 2
         self._ring: list[str] = []  # the newest ids, in the order of their numbers
-        self._clear()
-
-    def _clear(self) -> None:
-        self._ring.clear()
         self._count = 0  # ids so far
         self._start = 0  # the number of the first one in the filter
+        self._stale = False  # an id was taken back, so the filters have to be made anew
         self._current = BloomFilter(self._shape)
         self._next = BloomFilter(self._shape)
 
@@ -118,10 +115,12 @@ class RollingBloom:
         return self._count - self._start
 
     def __contains__(self, item: str) -> bool:
+        self._refresh()
         return self._current.lookup(item)
 
     def add(self, item: str) -> None:
         """Add an id that is new."""
+        self._refresh()
         capacity = self._shape.capacity
         if self._count - self._start == capacity:
             self._start += self._half
@@ -140,15 +139,16 @@ class RollingBloom:
         self._touch(_COUNT)
 
     def remove(self, item: str) -> None:
-        """Take back an id, if it is still among the newest; the filter is made anew."""
+        """Take back an id, if it is still among the newest; the filter is made anew before it is used."""
         if item in self._ring:
             slot = self._ring.index(item)
             self._ring[slot] = ""
             self._touch(str(slot))
-            self._rebuild()
+            self._stale = True
 
     def to_bytes(self) -> bytes:
         """The filter as it goes out."""
+        self._refresh()
         return self._current.to_bytes()
 
     def record(self, key: str) -> bytes | None:
@@ -177,7 +177,12 @@ class RollingBloom:
             self._start = self._half * -(-(count - capacity) // self._half)
         self._rebuild()
 
+    def _refresh(self) -> None:
+        if self._stale:
+            self._rebuild()
+
     def _rebuild(self) -> None:
+        self._stale = False
         self._current = BloomFilter(self._shape)
         self._next = BloomFilter(self._shape)
         for number in range(self._start, self._count):
