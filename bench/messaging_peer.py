@@ -97,6 +97,7 @@ async def main() -> None:
             records_path=f"{directory}/records.sqlite3",
             journal_path=f"{directory}/journal",
             peer_exchange=False,
+            subscribe_on_send=False,  # what is measured is sending, not also receiving it
         )
         async with open_node(config) as node:
             peer = MessagingPeer(node)

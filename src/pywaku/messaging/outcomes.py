@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from pywaku.errors import NetworkError, NotConnected, ProtocolNotSupported, RequestTimeout, StreamReset
 from pywaku.peers.selection import Need
 from pywaku.peers.services import (
@@ -28,6 +30,7 @@ def outcome_of(error: NetworkError) -> Outcome:
             return WITHOUT_CODE
 
 
+@lru_cache(maxsize=4096)  # it is asked for each message; a cluster has 1,024 shards
 def need_of(service: Service, pubsub_topic: str) -> Need:
     """The nodes that provide a service on the shard of a pubsub topic."""
     cluster, shard = parse_shard_topic(pubsub_topic)

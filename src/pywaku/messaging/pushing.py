@@ -66,6 +66,9 @@ class Pushing:
         if not nodes:
             return Handover(Verdict.FAILED, f"no light push node within {timeout:g} s")
         pushes = _Pushes(tuple(nodes))
+        if len(nodes) == 1:  # there is nobody else to wait for, so no other task is needed
+            await self._push(pool, nodes[0], pubsub_topic, message, pushes)
+            return pushes.handover()
         for peer in nodes:
             self._nursery.start_soon(self._push, pool, peer, pubsub_topic, message, pushes)
         await pushes.decided.wait()
