@@ -175,7 +175,7 @@ def test_memory_is_bounded_under_a_flood_of_everything(senders: int) -> None:
     assert found.lost <= 200
     assert found.participants <= 100
     assert found.responses <= 50
-    assert found.heads <= 200
+    assert found.heads <= 500
     assert sizes[1] < 1.1 * sizes[0]
     assert sizes[1] < 5_000_000
 
@@ -288,7 +288,7 @@ def test_the_cost_of_a_message_does_not_grow_with_the_history() -> None:
         receiving = _counted(lambda: receiver.sds.receive(made[1].data, receiver.now_ns))
         return sending, receiving
 
-    few, many = steps(300), steps(6_000)
+    few, many = steps(600), steps(6_000)
     assert many[0] <= 1.1 * few[0]
     assert many[1] <= 1.1 * few[1]
 

@@ -16,6 +16,7 @@ from pywaku.sds import (
     Acknowledged,
     Change,
     Delivered,
+    MessagesLost,
     NotAcknowledged,
     Purpose,
     RepairOptions,
@@ -272,8 +273,47 @@ def test_a_message_that_was_being_sent_when_the_program_ended_is_sent_again() ->
     made = side.sds.send(b"on its way", side.now_ns)
     reported = side.send(b"sent")
     back = restored(side, saved(side), sync_min_interval_ms=0)
-    assert back.tick() == [(made.message_id, made.data, Purpose.RETRANSMISSION, 2)]
+    assert back.tick() == [(made.message_id, made.data, Purpose.CONTENT, 1)]
     assert [one.message_id for one in back.tick(5_000)] == [reported.message_id]
+
+
+def test_attempts_that_restarts_cut_short_are_not_counted() -> None:
+    options: dict[str, Any] = {"sync_min_interval_ms": 0, "max_retransmissions": 2}
+    side = Side("alice", **options)
+    rows: Rows = {}
+
+    def restart() -> None:
+        nonlocal side
+        apply(rows, side.sds.take_changes())
+        side = restored(side, [(table, key, value) for (table, key), value in rows.items()], **options)
+
+    made = side.sds.send(b"on its way", side.now_ns)
+    for _ in range(10):
+        restart()
+        assert side.tick() == [(made.message_id, made.data, Purpose.CONTENT, 1)]
+    side.sds.sent(made.message_id, side.now_ns)
+    for attempt, now_ms in ((2, 5_000), (3, 10_000)):
+        assert side.tick(now_ms) == [(made.message_id, made.data, Purpose.RETRANSMISSION, attempt)]
+        restart()
+        assert side.tick() == [(made.message_id, made.data, Purpose.RETRANSMISSION, attempt)]
+        side.sds.sent(made.message_id, side.now_ns)
+    assert side.tick(15_000) == []
+    assert [type(event) for event in side.events] == [NotAcknowledged]
+
+
+def test_what_is_missing_has_all_of_its_time_once_more_after_a_restart() -> None:
+    options: dict[str, Any] = {"sync_min_interval_ms": 0, "timeout_for_lost_messages_ms": 10_000}
+    side = Side("alice", **options)
+    side.hear(content("late", "gone"))
+    side.now_ms = 3_600_000
+    back = restored(side, saved(side), **options)
+    back.tick()
+    assert back.delivered() == []
+    back.tick(3_609_999)
+    assert back.delivered() == []
+    back.hear(content("gone", lamport=START_MS - 1))
+    assert back.delivered() == ["gone", "late"]
+    assert not any(isinstance(event, MessagesLost) for event in back.events)
 
 
 def test_a_clock_that_was_set_back_makes_nobody_wait_for_long() -> None:

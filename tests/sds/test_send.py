@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pywaku.errors import InvalidInput, LimitExceeded
-from pywaku.sds import Acknowledged, MessageIds, Purpose, SdsChannel, SdsOptions
+from pywaku.sds import Acknowledged, MessageIds, NotAcknowledged, Purpose, SdsChannel, SdsOptions
 from pywaku.sds.message_ids import content_id, unique_id
-from pywaku.wire.sds import SdsKind
+from pywaku.wire.sds import SdsKind, decode_sds
 from tests.support.sds_channels import CHANNEL, START_MS, Side, bloom, content, decoded, sync
 
 VECTORS: dict[str, Any] = json.loads(
@@ -75,13 +75,99 @@ def test_messages_that_no_other_names_are_in_the_causal_history_however_old_they
     assert decoded(side.send()).history_ids == ["m4", sent.message_id]
 
 
-def test_a_causal_history_has_200_entries_at_most() -> None:
+def test_a_causal_history_has_200_entries_at_most_and_the_next_ones_have_the_rest() -> None:
     side = Side("alice", causal_history_size=150)
+    ids = [f"m{number:03}" for number in range(400)]
+    side.hear(*[content(message_id, lamport=START_MS + number) for number, message_id in enumerate(ids)])
+    assert side.sds.sizes().heads == 400
+    first = decoded(side.at(1_000).send())
+    # The loose ends in front of the last 150, and as many of those as there is room for.
+    assert first.history_ids == [*ids[:199], ids[399]]
+    second = decoded(side.at(1_001).send())
+    assert second.history_ids == [*ids[199:251], *ids[253:], first.message_id]
+    third = decoded(side.at(1_002).send())
+    assert {*first.history_ids, *second.history_ids, *third.history_ids}.issuperset(ids)
+
+
+def test_loose_ends_are_bounded_and_the_oldest_go_first() -> None:
+    side = Side("alice", max_log=2_000)
+    side.hear(*[content(f"m{number:04}", lamport=START_MS + number) for number in range(1_500)])
+    assert side.sds.sizes().heads == 1_000
+    assert side.sds.counters.heads_evicted == 500
+    assert decoded(side.at(9_000).send()).history_ids[0] == "m0500"
+
+
+def test_sync_messages_name_other_loose_ends_each_time_where_there_are_too_many() -> None:
+    side = Side("alice")
     side.hear(*[content(f"m{number:03}", lamport=START_MS + number) for number in range(400)])
-    assert side.sds.sizes().heads == 200
-    assert side.sds.counters.heads_evicted == 200
-    history = decoded(side.send()).history_ids
-    assert history == [f"m{number}" for number in range(200, 400)]
+    histories = [decode_sds(side.sync()).history_ids for _ in range(12)]
+    assert all(len(history) <= 200 for history in histories)
+    assert len({message_id for history in histories for message_id in history}) > 390
+
+
+def test_parts_of_one_thing_have_the_causal_history_of_the_first() -> None:
+    side = Side("alice")
+    side.hear(content("old", lamport=START_MS - 9), content("a"), content("b", "a", lamport=START_MS + 1))
+    parts = [b"part %d" % number for number in range(5)]
+    made = side.sds.send_together(parts, side.now_ns, size=35)
+    messages = [decoded(one) for one in made]
+    assert [message.content for message in messages] == parts
+    assert {tuple(message.history_ids) for message in messages} == {("old", "a", "b")}
+    stamps = [message.lamport_timestamp or 0 for message in messages]
+    assert stamps == sorted(set(stamps))
+    assert decoded(side.send()).history_ids == [message.message_id for message in messages]
+
+
+def test_who_lacks_one_part_delivers_the_others_and_names_them_all() -> None:
+    alice, bob = Side("alice"), Side("bob")
+    made = alice.sds.send_together([b"%d" % number for number in range(30)], alice.now_ns, size=60)
+    bob.hear(*[one.data for number, one in enumerate(made) if number != 7])
+    assert len(bob.delivered()) == 29
+    alice.at(100).hear(bob.at(100).send().data)
+    assert alice.sds.unacknowledged() == (made[7].message_id,)
+
+
+def test_of_many_parts_one_now_and_then_names_those_before_it_so_that_all_are_named() -> None:
+    side = Side("alice")
+    made = side.sds.send_together([b"%d" % number for number in range(255)], side.now_ns, size=600)
+    sizes = [len(decoded(one).causal_history) for one in made]
+    assert [number for number, size in enumerate(sizes) if size] == [64, 128, 192]
+    assert max(sizes) <= 66
+    named = {entry for one in [*made, side.send()] for entry in decoded(one).history_ids}
+    assert named == {one.message_id for one in made}
+
+
+def test_parts_are_taken_all_or_not_at_all() -> None:
+    side = Side("alice", max_outgoing=10, max_outgoing_bytes=1_000_000)
+    side.hear(content("a"))
+    side.sds.send(b"one", side.now_ns)
+    for count, size in ((10, 10), (2, 1_000_000)):
+        with pytest.raises(LimitExceeded):
+            side.sds.send_together([b"x"] * count, side.now_ns, size=size)
+    assert side.sds.sizes().outgoing == 1
+    assert side.sds.sizes().log == 2
+    assert len(side.sds.send_together([b"x"] * 9, side.now_ns, size=9)) == 9
+
+
+def test_what_a_withdrawn_message_named_is_a_loose_end_again() -> None:
+    side = Side("alice", causal_history_size=1)
+    side.hear(content("a"), content("b", lamport=START_MS + 1))
+    doomed = side.at(10).sds.send(b"never", side.now_ns)
+    assert decoded(doomed).history_ids == ["a", "b"]
+    assert side.sds.withdraw(doomed.message_id)
+    assert decoded(side.send()).history_ids == ["a", "b"]
+
+
+def test_a_retired_message_is_not_sent_again_and_stays_in_the_log_for_repair() -> None:
+    side = Side("alice")
+    made = side.send()
+    assert side.sds.retire(made.message_id)
+    assert not side.sds.retire(made.message_id)
+    assert side.sds.unacknowledged() == ()
+    assert side.sds.log(1) == (made.message_id,)
+    assert side.sds.sizes().cached == 1
+    assert not [one for one in side.tick(60_000) if one.purpose is Purpose.RETRANSMISSION]
+    assert not any(isinstance(event, NotAcknowledged) for event in side.events)
 
 
 def test_an_entry_may_include_a_retrieval_hint_that_was_reported_received_or_provided() -> None:

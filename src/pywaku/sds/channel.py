@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -72,7 +72,8 @@ class SdsChannel:
     ) -> SdsChannel:
         """The channel of which these rows were saved; a new one if there are none.
 
-        With `resume`, messages whose transmission was not reported by `sent` are due to be sent again.
+        With `resume`, messages whose transmission was not reported by `sent` are due to be sent again, and
+        what is missing has all of its time once more.
         """
         channel = cls(
             channel_id,
@@ -97,6 +98,7 @@ class SdsChannel:
         state.timers.limit(now_ms + options.longest_wait_ms)
         if resume:
             state.outgoing.send_all_again(now_ms)
+            channel.begin_anew(now_ns)
         if not tables[Table.SYNC]:
             state.restart_sync(AFTER_START, now_ms)
         return channel
@@ -135,6 +137,21 @@ class SdsChannel:
             _check_id("message_id", message_id)
         return sending.send(self._state, content, now_ns, message_id=message_id, recipients=recipients)
 
+    def send_together(
+        self,
+        contents: Sequence[bytes],
+        now_ns: int,
+        *,
+        size: int,
+        recipients: Collection[str] | None = None,
+    ) -> list[Transmission]:
+        """The parts of one thing, of about `size` bytes, as messages of which none depends on another.
+
+        So none waits with those who lack another, and who has heard them all acknowledges all with its next
+        message. Either all are taken, or none is. For the rest see `send`.
+        """
+        return sending.send_together(self._state, contents, now_ns, size=size, recipients=recipients)
+
     def send_ephemeral(self, content: bytes, now_ns: int) -> Transmission:
         """A message outside of the log, to be sent once (SDS, Ephemeral Messages)."""
         return sending.send_ephemeral(self._state, content, now_ns)
@@ -157,6 +174,13 @@ class SdsChannel:
         """
         return sending.withdraw(self._state, message_id)
 
+    def retire(self, message_id: str) -> bool:
+        """Send a message of ours no more, acknowledged or not; False if it is not unacknowledged.
+
+        It stays in the log, and can be repaired. There is no final event for it.
+        """
+        return sending.retire(self._state, message_id)
+
     # receiving
 
     def receive(self, data: bytes, now_ns: int, *, retrieval_hint: bytes | None = None) -> Received:
@@ -171,6 +195,12 @@ class SdsChannel:
     def abandon(self, message_ids: Iterable[str]) -> None:
         """Give up missing messages now: nobody has them, or they are not wanted. What waits is delivered."""
         self._state.lose(list(message_ids), LossReason.ABANDONED)
+
+    def begin_anew(self, now_ns: int) -> None:
+        """Nothing could arrive for a while: what is missing has all of its time once more."""
+        now_ms = now_ns // _NS_PER_MS
+        self._state.missing.begin_anew(now_ms)
+        self._state.incoming.begin_anew(now_ms)
 
     # time and output
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from pywaku.sds.changes import Rows, Touch, pack, unpack
-
-_ROW = ""
+from pywaku.sds.clock import Clock
 
 
 class Heads:
@@ -17,12 +16,13 @@ class Heads:
     the heads as well has, by way of their histories, named all of the log.
     """
 
-    __slots__ = ("_heads", "_limit", "_touch", "evicted")
+    __slots__ = ("_clock", "_heads", "_limit", "_touch", "evicted")
 
-    def __init__(self, limit: int, touch: Touch) -> None:
+    def __init__(self, limit: int, clock: Clock, touch: Touch) -> None:
         self._limit = limit
+        self._clock = clock
         self._touch = touch
-        self._heads: dict[str, None] = {}
+        self._heads: dict[str, int] = {}  # with their place in the order
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -35,24 +35,33 @@ class Heads:
     def enter(self, message_id: str, history: Collection[str]) -> None:
         """A message with this causal history comes into the log."""
         for named in self._heads.keys() & history:
-            del self._heads[named]
-        self._heads[message_id] = None
+            self.discard(named)
+        self._add(message_id)
+
+    def restore(self, message_ids: Iterable[str]) -> None:
+        """Who has named these is gone from the log."""
+        for message_id in message_ids:
+            if message_id not in self._heads:
+                self._add(message_id)
+
+    def _add(self, message_id: str) -> None:
+        self._heads[message_id] = self._clock.next_order()
+        self._touch(message_id)
         if len(self._heads) > self._limit:
-            del self._heads[next(iter(self._heads))]
+            self.discard(next(iter(self._heads)))
             self.evicted += 1
-        self._touch(_ROW)
 
     def discard(self, message_id: str) -> None:
-        """A message leaves the log."""
-        if message_id in self._heads:
-            del self._heads[message_id]
-            self._touch(_ROW)
+        """A message is named, or leaves the log."""
+        if self._heads.pop(message_id, None) is not None:
+            self._touch(message_id)
 
     def record(self, key: str) -> bytes | None:
         """A row of the saved state."""
-        return pack(*self._heads)
+        order = self._heads.get(key)
+        return None if order is None else pack(order)
 
     def load(self, rows: Rows) -> None:
         """Take the saved state."""
-        if _ROW in rows:
-            self._heads = dict.fromkeys(unpack(rows[_ROW]))
+        for order, message_id in sorted((unpack(row)[0], key) for key, row in rows.items()):
+            self._heads[message_id] = order

@@ -118,9 +118,19 @@ class IncomingBuffer:
         self._of_sender[sender_id] = self._of_sender.get(sender_id, 0) + message.size
         for message_id in message.unmet:
             self._waiters.setdefault(message_id, {})[message.message_id] = message
+        self._time(message)
+
+    def _time(self, message: Waiting) -> None:
         timeout_ms = self._options.timeout_for_lost_messages_ms
         if timeout_ms is not None:
             self._timers.set(STUCK, message.message_id, message.received_ms + _PATIENCE * timeout_ms)
+
+    def begin_anew(self, now_ms: int) -> None:
+        """All have been waiting since now."""
+        for message in self._messages.values():
+            message.received_ms = now_ms
+            self._time(message)
+            self._touch(message.message_id)
 
     def needed_only_by(self, message_id: str, waiting: Waiting) -> bool:
         """Whether no other message waits for this one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection
+from itertools import islice
 from operator import attrgetter
 from typing import Final, cast
 
@@ -161,21 +162,26 @@ class Log:
             return []
         return [message_id for message_id in fresh if message_id not in entries]
 
-    def causal_history(
-        self, count: int, heads: Collection[str], *, with_senders: bool, hints: HintProvider | None
-    ) -> list[bytes]:
-        """The last entries, after those of `heads` that are not among them, as parts of a message."""
+    def causal_history(self, count: int, heads: Collection[str]) -> list[LogEntry]:
+        """The last entries, after those of `heads` that are not among them; of many, the first ones."""
         chosen = self.last(count)
         if chosen and len(heads) > 1:
             lowest = chosen[0].key
-            older = [entry for entry in map(self.entries.__getitem__, heads) if entry.key < lowest]
+            first = map(self.entries.__getitem__, islice(heads, MAX_CAUSAL_HISTORY))
+            older = [entry for entry in first if entry.key < lowest]
             if older:
                 older.sort(key=lambda entry: entry.key)
                 del older[MAX_CAUSAL_HISTORY - 1 :]
                 chosen = [*older, *chosen[max(0, len(older) + len(chosen) - MAX_CAUSAL_HISTORY) :]]
-        found = [entry.encoded for entry in chosen]
+        return chosen
+
+    def encode(
+        self, entries: list[LogEntry], *, with_senders: bool, hints: HintProvider | None
+    ) -> list[bytes]:
+        """Entries as parts of a message."""
+        found = [entry.encoded for entry in entries]
         if None in found:  # most are there from the message before
-            return [entry.encoded or self._encode(entry, with_senders, hints) for entry in chosen]
+            return [entry.encoded or self._encode(entry, with_senders, hints) for entry in entries]
         return cast("list[bytes]", found)
 
     def _encode(self, entry: LogEntry, with_senders: bool, hints: HintProvider | None) -> bytes:

@@ -95,11 +95,21 @@ class MissingMessages:
     def _put(self, missing: Missing) -> None:
         message_id = missing.entry.message_id
         self._messages[message_id] = missing
-        timeout_ms = self._options.timeout_for_lost_messages_ms
-        if timeout_ms is not None:
-            self._timers.set(LOST, message_id, missing.detected_ms + timeout_ms)
+        self._time(missing)
         if missing.request_ms is not None:
             self._requests.set(_REQUEST, message_id, missing.request_ms)
+
+    def begin_anew(self, now_ms: int) -> None:
+        """All have been missing since now."""
+        for missing in self._messages.values():
+            missing.detected_ms = now_ms
+            self._time(missing)
+            self._touch(missing.entry.message_id)
+
+    def _time(self, missing: Missing) -> None:
+        timeout_ms = self._options.timeout_for_lost_messages_ms
+        if timeout_ms is not None:
+            self._timers.set(LOST, missing.entry.message_id, missing.detected_ms + timeout_ms)
 
     def remove(self, message_id: str) -> HistoryEntry | None:
         """A message has come, or is given up."""

@@ -10,6 +10,8 @@ from pywaku.errors import InvalidInput
 
 MAX_CAUSAL_HISTORY: Final = 200
 """Entries that a message of ours names at most."""
+MAX_HEADS: Final = 1_000
+"""Loose ends of the log that are kept in mind; each message names the oldest of them."""
 MAX_BLOOM_CAPACITY: Final = 50_000
 """Ids that a filter is made for at most: it travels with every message."""
 _DAY_MS: Final = 86_400_000

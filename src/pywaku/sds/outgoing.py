@@ -101,10 +101,13 @@ class OutgoingBuffer:
         """All of them, in the order in which they were sent first."""
         return list(self._messages.values())
 
-    def has_room(self, size: int) -> bool:
-        """Whether a message of this size fits."""
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether so many messages of this size together fit."""
         options = self._options
-        return len(self._messages) < options.max_outgoing and self.size + size <= options.max_outgoing_bytes
+        return (
+            len(self._messages) + count <= options.max_outgoing
+            and self.size + size <= options.max_outgoing_bytes
+        )
 
     def add(self, message_id: str, lamport: int, data: bytes, recipients: frozenset[str] | None) -> None:
         """A message is being sent for the first time."""
@@ -139,9 +142,9 @@ class OutgoingBuffer:
             )
             self._timers.set(RESEND, message.message_id, message.sent_ms + timeout_ms)
 
-    def send_again(self, message: Unacknowledged) -> bytes:
+    def send_again(self, message: Unacknowledged, *, counts: bool) -> bytes:
         """The same bytes as before; the time begins anew once they are sent."""
-        message.transmissions += 1
+        message.transmissions += counts
         message.sent_ms = None
         self._touch(message.message_id)
         return self._bodies[message.message_id]

@@ -14,7 +14,7 @@ from pywaku.sds.heads import Heads
 from pywaku.sds.incoming import IncomingBuffer, Waiting
 from pywaku.sds.log import HintProvider, Log, LogEntry
 from pywaku.sds.missing import LostMessages, MissingMessages
-from pywaku.sds.options import MAX_CAUSAL_HISTORY, SdsOptions
+from pywaku.sds.options import MAX_HEADS, SdsOptions
 from pywaku.sds.outgoing import OutgoingBuffer
 from pywaku.sds.participants import Participants
 from pywaku.sds.repair_times import is_in_response_group
@@ -55,7 +55,7 @@ class ChannelState:
         self.shape = BloomShape(options.bloom_filter_capacity, options.bloom_filter_error_rate)
         self.clock = Clock(now_ms, touching(Table.CLOCK))
         self.log = Log(options.max_log, sender_id, touching(Table.LOG))
-        self.heads = Heads(MAX_CAUSAL_HISTORY, touching(Table.HEADS))
+        self.heads = Heads(MAX_HEADS, self.clock, touching(Table.HEADS))
         self.bloom = RollingBloom(self.shape, touching(Table.BLOOM))
         self.bodies = Bodies(touching(Table.BODY))
         self.outgoing = OutgoingBuffer(
