@@ -30,7 +30,13 @@ _OPTIONS = {
     "websocket_secure_cert": "websocket-secure-cert-path",
     "websocket_secure_key": "websocket-secure-key-path",
 }
-_FLAG: dict[str, Any] = {"is_flag": False, "flag_value": True, "type": click.BOOL, "default": False}
+_FLAG: dict[str, Any] = {
+    "is_flag": False,
+    "flag_value": True,
+    "type": click.BOOL,
+    "default": False,
+    "metavar": "[true|false]",
+}
 
 _ON: dict[str, Any] = {**_FLAG, "default": True}
 
