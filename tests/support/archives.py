@@ -62,7 +62,9 @@ class MemoryArchive:
 
     def query_now(self, query: ArchiveQuery) -> ArchivePage:
         """The page, without a task."""
-        found = [entry for entry in self.in_order() if _matches(entry, query)]
+        some = [self.kept[value] for value in query.hashes if value in self.kept]
+        found = sorted(some, key=_key) if query.hashes else self.in_order()
+        found = [entry for entry in found if _matches(entry, query)]
         if query.cursor is not None:
             at = self.kept.get(query.cursor)
             if at is None:

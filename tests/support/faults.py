@@ -261,7 +261,7 @@ async def open_stage(
     stores: int = 1,
     records: Path | None = None,
     link: LinkProfile | None = None,
-    **sender: Unpack[NodeProperties],
+    regular: bool = False,
 ) -> AsyncGenerator[Stage]:
     """A sender of that mode, an edge and a relay subscriber, service nodes and stores, all up and meshed.
 
@@ -282,7 +282,7 @@ async def open_stage(
             await actor.start()
         known = (*stage.services, *stage.stores)
         for name, properties in (
-            ("edge subscriber", NodeProperties(mode="edge")),
+            ("edge subscriber", NodeProperties(mode="edge", store_confirmation=regular)),
             ("relay subscriber", NodeProperties(mode="relay", lightpush=False, filter=False)),
         ):
             listener = Listener(Actor(stage, name, *known, **properties))
@@ -293,7 +293,6 @@ async def open_stage(
             records.mkdir(parents=True, exist_ok=True)
             path = records / "records.sqlite3"
         asked: NodeProperties = {"mode": mode, "store_confirmation": True}
-        asked.update(sender)
         if mode == "relay":
             asked["lightpush"] = asked["filter"] = False
             known = (*stage.services[:2], *stage.stores)

@@ -10,8 +10,9 @@ import trio
 from pywaku.gossip import Verdict
 from pywaku.ids import PeerId
 from pywaku.message import WakuMessage
-from pywaku.network.frames import FrameReader, write_frame
+from pywaku.network.frames import FrameReader, request, write_frame
 from pywaku.network.port import Stream
+from pywaku.wire import filter as filter_wire
 from pywaku.wire import lightpush
 from pywaku.wire.framing import frame
 from tests.support.archives import MemoryArchive
@@ -40,52 +41,52 @@ def _misbehave(actor: Actor, how: Misbehaviour, times: int | None, asked: list[i
         asked[0] += 1
         data = await FrameReader(stream, 1 << 20).read()
         assert data is not None
-        request = lightpush.decode_request(data)
+        wanted = lightpush.decode_request(data)
         if times is not None and count > times:
-            await relay_for(actor, stream, request)
+            await relay_for(actor, stream, wanted)
         else:
-            await how(actor, stream, request)
+            await how(actor, stream, wanted)
 
     actor.host.unserve(lightpush.PROTOCOL)
     actor.host.serve(lightpush.PROTOCOL, handle)
 
 
-async def relay_for(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
+async def relay_for(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
     """What a light push node should do."""
-    await relay(actor, request)
-    await answer(stream, request)
+    await relay(actor, wanted)
+    await answer(stream, wanted)
 
 
-async def relay(actor: Actor, request: lightpush.LightPushRequest) -> None:
+async def relay(actor: Actor, wanted: lightpush.LightPushRequest) -> None:
     """Half of it."""
-    assert request.pubsub_topic is not None
-    await actor.node.relay.publish(request.pubsub_topic, request.message)
+    assert wanted.pubsub_topic is not None
+    await actor.node.relay.publish(wanted.pubsub_topic, wanted.message)
 
 
-async def answer(stream: Stream, request: lightpush.LightPushRequest, code: int = 200) -> None:
+async def answer(stream: Stream, wanted: lightpush.LightPushRequest, code: int = 200) -> None:
     """The other half."""
-    response = lightpush.LightPushResponse(request.request_id, code, f"it is {code}", 2)
+    response = lightpush.LightPushResponse(wanted.request_id, code, f"it is {code}", 2)
     await write_frame(stream, lightpush.encode_response(response))
 
 
-async def die_before_the_answer(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
+async def die_before_the_answer(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
     """Crash with the request in hand."""
     actor.crash()
 
 
-async def die_during_the_answer(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
+async def die_during_the_answer(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
     """Relay, and crash in the middle of the answer."""
-    await relay(actor, request)
-    response = lightpush.LightPushResponse(request.request_id, 200, "it was relayed", 2)
+    await relay(actor, wanted)
+    response = lightpush.LightPushResponse(wanted.request_id, 200, "it was relayed", 2)
     whole = frame(lightpush.encode_response(response))
     await stream.send(whole[: len(whole) // 2])
     await trio.sleep(0.1)
     actor.crash()
 
 
-async def die_after_the_answer(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
+async def die_after_the_answer(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
     """Answer, and crash before anything was relayed."""
-    await answer(stream, request)
+    await answer(stream, wanted)
     await trio.sleep(0.1)
     actor.crash()
 
@@ -93,10 +94,10 @@ async def die_after_the_answer(actor: Actor, stream: Stream, request: lightpush.
 def answer_slowly(seconds: float) -> Misbehaviour:
     """Relay at once, answer late."""
 
-    async def how(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
-        await relay(actor, request)
+    async def how(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
+        await relay(actor, wanted)
         await trio.sleep(seconds)
-        await answer(stream, request)
+        await answer(stream, wanted)
 
     return how
 
@@ -104,14 +105,14 @@ def answer_slowly(seconds: float) -> Misbehaviour:
 def answer_bytes(data: bytes) -> Misbehaviour:
     """Answer with these bytes, and relay nothing."""
 
-    async def how(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
+    async def how(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
         await stream.send(data)
         await stream.close_write()
 
     return how
 
 
-async def answer_another(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
+async def answer_another(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
     """Answer a request that nobody made."""
     response = lightpush.LightPushResponse("nobody's", 200, None, 2)
     await write_frame(stream, lightpush.encode_response(response))
@@ -120,18 +121,18 @@ async def answer_another(actor: Actor, stream: Stream, request: lightpush.LightP
 def refuse(code: int) -> Misbehaviour:
     """Answer with a code, and relay nothing."""
 
-    async def how(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
-        await answer(stream, request, code)
+    async def how(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
+        await answer(stream, wanted, code)
 
     return how
 
 
-async def lie(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
+async def lie(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
     """Say that it was relayed, and drop it."""
-    await answer(stream, request)
+    await answer(stream, wanted)
 
 
-async def reset(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
+async def reset(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
     """Reset the stream."""
     stream.reset()
 
@@ -186,10 +187,10 @@ async def say_to(actor: Actor, to: Actor, protocol: str, data: bytes) -> None:
 def lie_and_relay_later(seconds: float) -> Misbehaviour:
     """Answer at once, relay late."""
 
-    async def how(actor: Actor, stream: Stream, request: lightpush.LightPushRequest) -> None:
-        await answer(stream, request)
+    async def how(actor: Actor, stream: Stream, wanted: lightpush.LightPushRequest) -> None:
+        await answer(stream, wanted)
         await trio.sleep(seconds)
-        await relay(actor, request)
+        await relay(actor, wanted)
 
     return how
 
@@ -200,3 +201,30 @@ def lie_and_relay_later(seconds: float) -> Misbehaviour:
 def empty_archive() -> MemoryArchive:
     """What a store has that keeps nothing."""
     return MemoryArchive()
+
+
+# Filter
+
+
+def answer_filter_requests(actor: Actor, data: bytes) -> None:
+    """Have a filter node answer all requests with these bytes."""
+
+    async def handle(stream: Stream) -> None:
+        await stream.send(data)
+        await stream.close_write()
+
+    actor.host.unserve(filter_wire.SUBSCRIBE_PROTOCOL)
+    actor.host.serve(filter_wire.SUBSCRIBE_PROTOCOL, handle)
+
+
+async def forget(actor: Actor, subscriber: Actor) -> None:
+    """Have a filter node forget what somebody has subscribed to."""
+    ask = filter_wire.FilterSubscribeRequest("forget", filter_wire.FilterSubscribeType.UNSUBSCRIBE_ALL)
+    answer = await request(
+        subscriber.host,
+        actor.node.peer_id,
+        filter_wire.SUBSCRIBE_PROTOCOL,
+        filter_wire.encode_subscribe_request(ask),
+        max_response=1000,
+    )
+    assert filter_wire.decode_subscribe_response(answer).is_success

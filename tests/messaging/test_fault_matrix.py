@@ -1,0 +1,20 @@
+"""The fault matrix of the Messaging API: whatever fails, a message comes once to every live subscriber, or its
+sender has an error; never neither (docs/fault-matrix.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.fault_cells import CELLS, Cell, play
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+async def test_a_message_comes_once_or_its_sender_has_an_error(cell: Cell, tmp_path: Path) -> None:
+    await play(cell, tmp_path)
+
+
+def test_cells_have_names_of_their_own() -> None:
+    assert len({cell.name for cell in CELLS}) == len(CELLS)
