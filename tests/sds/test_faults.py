@@ -110,8 +110,18 @@ def test_sync_messages_with_missing_dependencies_do_not_pile_up() -> None:
     for number in range(500):
         side.hear(sync(f"missing-{number}", "missing", lamport=START_MS + number))
     sizes = side.sds.sizes()
-    assert (sizes.incoming, sizes.missing) == (0, 50)
-    assert side.sds.counters.missing_dropped == 451
+    assert (sizes.incoming, sizes.missing) == (0, 25)
+    assert side.sds.counters.missing_dropped == 476
+
+
+def test_what_sync_messages_name_leaves_room_for_what_messages_wait_for() -> None:
+    side = Side("alice", max_missing=50)
+    for number in range(500):
+        side.hear(sync(f"missing-{number}", lamport=START_MS + number))
+    for number in range(25):
+        side.hear(content(f"m{number}", f"needed-{number}"))
+    assert side.delivered() == []
+    assert side.sds.sizes().missing == 50
 
 
 def test_a_causal_history_size_of_zero_sends_no_history() -> None:

@@ -191,6 +191,16 @@ def test_only_the_response_group_responds() -> None:
     assert 30 < responses < 70
 
 
+def test_only_messages_that_one_may_have_to_respond_with_are_kept() -> None:
+    options = RepairOptions(num_response_groups=4)
+    side = quiet("alice", repair=options)
+    ids = [f"m{number}" for number in range(100)]
+    side.hear(*[content(one) for one in ids])
+    mine = [one for one in ids if is_in_response_group("alice", "bob", one, options)]
+    assert side.sds.sizes().cached == len(mine)
+    assert 10 < len(mine) < 40
+
+
 def test_what_is_not_in_the_log_is_not_responded_to() -> None:
     side = quiet("alice")
     side.hear(content("waiting", "unknown"))

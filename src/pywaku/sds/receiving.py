@@ -232,13 +232,16 @@ def _dependencies(
 def _note_missing(state: ChannelState, message: SdsMessage, unmet: list[HistoryEntry], now_ms: int) -> None:
     """What is neither in the log nor waiting itself has to come from somewhere."""
     missing = state.missing
+    room = state.options.max_missing
     waits = message.message_id in state.incoming
     news: list[HistoryEntry] = []
     for entry in unmet:
         if entry.message_id in state.incoming:
             continue
-        if not waits and missing.excess >= 0 and entry.message_id not in missing:
-            state.counters.missing_dropped += 1  # nothing waits for it, so nothing is stuck
+        if not waits and 2 * len(missing) >= room and entry.message_id not in missing:
+            state.counters.missing_dropped += (
+                1  # nothing waits for it: half of the room is for what is needed
+            )
         elif missing.note(entry, now_ms):
             news.append(entry)
     if news:
