@@ -412,6 +412,18 @@ def test_while_unhealthy_nothing_is_confirmed_or_sent_again_and_then_it_begins_a
     assert steps(machine.tick(110)) == [("a", Step.RESENDING)]
 
 
+def test_what_stores_would_not_keep_is_sent_when_it_is_taken_unless_it_was_lost_before() -> None:
+    machine = outgoing()
+    submit(machine, "late", "lost", confirm=True)
+    assert taken(machine, 0) == ["late", "lost"]
+    assert steps(machine.settled("late", Verdict.TAKEN, 0, storable=False)) == [("late", Step.SENT)]
+    machine.settled("lost", Verdict.TAKEN, 0)
+    look(machine, 3)
+    machine.tick(10)
+    assert taken(machine, 10) == ["lost"]
+    assert steps(machine.settled("lost", Verdict.TAKEN, 10, storable=False)) == [("lost", Step.PROPAGATED)]
+
+
 def test_a_resend_that_fails_has_retries_of_its_own() -> None:
     machine = outgoing()
     submit(machine, "a", confirm=True)

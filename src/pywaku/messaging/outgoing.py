@@ -243,9 +243,19 @@ class Outgoing:
         return due
 
     def settled(
-        self, request_id: RequestId, verdict: Verdict, now: float, error: str | None = None
+        self,
+        request_id: RequestId,
+        verdict: Verdict,
+        now: float,
+        error: str | None = None,
+        *,
+        storable: bool = True,
     ) -> list[Progress]:
-        """What became of an attempt. For a request that was cancelled meanwhile nothing follows from it."""
+        """What became of an attempt. For a request that was cancelled meanwhile nothing follows from it.
+
+        Where stores would not keep the message (not `storable`), none is asked to confirm it: that peers took
+        it is all there is to know, unless they did so before and it was lost.
+        """
         self._sending -= 1
         request = self._requests.get(request_id)
         if request is None:
@@ -253,7 +263,7 @@ class Outgoing:
         self._has_tried(request)
         match verdict:
             case Verdict.TAKEN:
-                return self._taken(request, now)
+                return self._taken(request, now, storable=storable)
             case _ if request.seen:  # by others, whatever these peers say
                 return [self._finish(request, Step.SENT, None)]
             case Verdict.REFUSED:
@@ -261,7 +271,8 @@ class Outgoing:
             case Verdict.FAILED:
                 return self._not_taken(request, error or "nobody took it", now)
 
-    def _taken(self, request: _Request, now: float) -> list[Progress]:
+    def _taken(self, request: _Request, now: float, *, storable: bool) -> list[Progress]:
+        request.confirm &= storable or request.propagated
         request.failures = 0
         request.propagated = True
         request.error = None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
 import trio
 
+from pywaku.archive.eligibility import why_ineligible
 from pywaku.ids import PeerId
 from pywaku.messaging.attempts import Attempt, Progress, SendPolicy, Step, Verdict
 from pywaku.messaging.outgoing import Outgoing
+from pywaku.messaging.own import OwnMessage, OwnMessages
 from pywaku.messaging.record import MessageRecord, RequestId
 from pywaku.messaging.records import Change, Recorder
 from pywaku.messaging.reports import Reports
@@ -22,48 +23,11 @@ from pywaku.messaging.transport import Handover, Transport
 
 logger = logging.getLogger(__name__)
 
-_MAX_RECENT: Final = 16_384
-"""Messages of this node that are recognized when they come back."""
+_UNDERWAY_NS: Final = 5_000_000_000
+"""How long a message may take to a store."""
 
 StoreCheck = Callable[[str, list[bytes]], Awaitable[Presence]]
 """Which of these messages of a pubsub topic are stored, and where."""
-
-
-class _Own:
-    """A message of this node, what has become of it, and the peers that it was given to."""
-
-    __slots__ = ("_record", "last", "received", "through")
-
-    def __init__(self, record: MessageRecord) -> None:
-        self._record = record
-        self.last: Progress | None = None
-        self.received = record.received
-        self.through: frozenset[PeerId] = frozenset()
-
-    @property
-    def pubsub_topic(self) -> str:
-        return self._record.pubsub_topic
-
-    @property
-    def request_id(self) -> RequestId | None:
-        return self._record.request_id
-
-    @property
-    def record(self) -> MessageRecord:
-        """The record as far as it is known here; made when it is asked for, which is rare."""
-        last = self.last
-        if last is None:
-            return replace(self._record, received=self.received)
-        ended = last.step in (Step.SENT, Step.FAILED, Step.CANCELLED)
-        return replace(
-            self._record,
-            received=self.received,
-            sending=not ended,
-            sent=last.step is Step.SENT,
-            propagated=last.propagated,
-            attempts=last.attempts,
-            error=last.error if ended else None,
-        )
 
 
 class Sender:
@@ -94,7 +58,8 @@ class Sender:
         self._on_need = on_need
         self._outgoing = Outgoing(replace(policy, concurrency=transport.concurrency))
         self._pending: dict[RequestId, MessageRecord] = {}
-        self._recent: OrderedDict[bytes, _Own] = OrderedDict()
+        self._own = OwnMessages()
+        self._needed: set[str] = set()
         self._idle = trio.lowlevel.ParkingLot()
         self._due = math.inf  # when there is something to do next
         self._sooner = trio.Event()
@@ -119,7 +84,6 @@ class Sender:
         """Send a message of a record that has been accepted, or `resumed` from an earlier life."""
         assert record.request_id is not None
         topic = record.pubsub_topic
-        first = topic not in self._outgoing.pubsub_topics
         self._outgoing.submit(
             record.request_id,
             record.message_hash,
@@ -129,8 +93,9 @@ class Sender:
             resumed=resumed,
         )
         self._pending[record.request_id] = record
-        self._remember(record)
-        if first:
+        self._own.add(record)
+        if topic not in self._needed:
+            self._needed.add(topic)
             self._on_need(topic, True)
         if self._idle:
             self._idle.unpark()
@@ -148,28 +113,31 @@ class Sender:
 
     def is_own(self, message_hash: bytes) -> bool:
         """Is this a message that this node has sent lately?"""
-        return message_hash in self._recent
+        return message_hash in self._own
 
     def own(self, message_hash: bytes, peer: PeerId) -> MessageRecord | None:
         """A peer has sent, or holds, this message: if it is one of this node, it has travelled.
 
         That is so if the peer is not one that was given it by this node (REQ-RES-RELIABILITY, "Retry missing
-        messages": to a different service node than the one used for LightPush).
+        messages": to a different service node than the one used for LightPush). The record is that of before:
+        it has been `received` if this is not the first time.
         """
-        own = self._recent.get(message_hash)
+        own = self._own.get(message_hash)
         if own is None:
             return None
         if self._outgoing.awaits(message_hash) and not self._given_to(own, peer):
             self._follow(self._outgoing.seen([message_hash]))
-        return own.record
+        record = own.record
+        own.received = True
+        return record
 
-    def _given_to(self, own: _Own, peer: PeerId) -> bool:
+    def _given_to(self, own: OwnMessage, peer: PeerId) -> bool:
         """Was the peer given the message by this node, or is it about to be?"""
         return peer in own.through or peer in self._transport.busy_peers(own.pubsub_topic)
 
     def echoed(self, message_hash: bytes, peer: PeerId) -> MessageRecord | None:
         """The same for a peer that sent it back by relay, which it does only if it has it from another."""
-        own = self._recent.get(message_hash)
+        own = self._own.get(message_hash)
         if own is None or own.received:
             return None
         if self._outgoing.awaits(message_hash):
@@ -181,7 +149,7 @@ class Sender:
         """A store holds this message: if it is one of this node, it has travelled."""
         if self._outgoing.awaits(message_hash):
             self._follow(self._outgoing.seen([message_hash]))
-        own = self._recent.get(message_hash)
+        own = self._own.get(message_hash)
         return None if own is None else own.record
 
     async def tried(self) -> None:
@@ -207,8 +175,8 @@ class Sender:
 
     async def _attempt(self, attempt: Attempt) -> None:
         record = self._pending[attempt.request_id]
-        own = self._recent.get(record.message_hash)
-        given_to = () if own is None else own.through
+        own = self._own.get(record.message_hash)
+        given_to = () if own is None or attempt.number == 1 else own.through
         try:
             handover = await self._transport.send(record, resend=attempt.resend, given_to=given_to)
         except Exception as error:
@@ -218,12 +186,21 @@ class Sender:
             own.through |= frozenset(handover.through)
         self._reports.attempted(record, attempt.number, handover)
         steps = self._outgoing.settled(
-            attempt.request_id, handover.verdict, trio.current_time(), handover.error
+            attempt.request_id,
+            handover.verdict,
+            trio.current_time(),
+            handover.error,
+            storable=self._is_storable(record),
         )
         self._follow(steps)
         if handover.verdict is Verdict.TAKEN and not record.propagated:
             self._on_left(record)
         self._look_at_the_time()
+
+    def _is_storable(self, record: MessageRecord) -> bool:
+        """Would a store keep it that gets it now? Not if it is too old, having waited for long, say."""
+        now_ns = self._clock()
+        return not any(why_ineligible(record.message, at) for at in (now_ns, now_ns + _UNDERWAY_NS))
 
     async def _watch_the_time(self, nursery: trio.Nursery) -> None:
         outgoing = self._outgoing
@@ -266,7 +243,7 @@ class Sender:
             logger.exception("store check failed: topic=%s", pubsub_topic)
         now_ns = self._clock()
         for message_hash, peer in presence.stored.items():
-            own = self._recent.get(message_hash)
+            own = self._own.get(message_hash)
             self._reports.stored(message_hash, None if own is None else own.record, peer)
             self._recorder.put(Change(message_hash, now_ns, stored=True))
         self._follow(self._outgoing.seen(presence.stored))
@@ -277,9 +254,7 @@ class Sender:
         """What follows from steps of requests: records, and reports."""
         for progress in steps:
             record = self._pending[progress.request_id]
-            own = self._recent.get(record.message_hash)
-            if own is not None and own.request_id == record.request_id:
-                own.last = progress
+            self._own.follow(record, progress)
             self._reports.progressed(record, progress)
             now_ns = self._clock()
             match progress.step:
@@ -320,11 +295,10 @@ class Sender:
     def _finished(self, record: MessageRecord) -> None:
         assert record.request_id is not None
         del self._pending[record.request_id]
-        if record.pubsub_topic not in self._outgoing.pubsub_topics:
-            self._on_need(record.pubsub_topic, False)
-
-    def _remember(self, record: MessageRecord) -> None:
-        self._recent[record.message_hash] = _Own(record)
-        self._recent.move_to_end(record.message_hash)
-        if len(self._recent) > _MAX_RECENT:
-            self._recent.popitem(last=False)
+        self._own.finished(record.message_hash)
+        if not self._outgoing.untried and self._all_tried:
+            self._all_tried.unpark_all()
+        topic = record.pubsub_topic
+        if topic in self._needed and topic not in self._outgoing.pubsub_topics:
+            self._needed.remove(topic)
+            self._on_need(topic, False)

@@ -31,7 +31,8 @@ class Subscription:
 
     At most `capacity` messages wait. When it is full, the newest is dropped and counted in `dropped`; before
     that the node pauses for a consumer that merely waits for its turn. After `unsubscribe` the iteration ends
-    with the messages that waited; a listener gets none of them. Several tasks may share one subscription; each message goes to one of them.
+    with the messages that waited; a listener gets none of them. Several tasks may share one subscription;
+    each message goes to one of them.
     """
 
     def __init__(
