@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { wakuPeerExchangeDiscovery } from '@waku/discovery'
 import { createLightNode, utils, waku } from '@waku/sdk'
 import { answerCommands, startOptions } from '../js/common/commands.mjs'
+import { channelCommands } from './channels.mjs'
 
 // Options: bootstrap (addresses), cluster, shards (how many the cluster has), peerExchange (dial whom peers name).
 const { bootstrap = [], cluster = 42, shards = 8, peerExchange = false } = startOptions()
@@ -43,10 +44,12 @@ let pushes = 0 // messages that came over filter streams, before js-waku drops t
 const waiting = [] // { count, resolve }
 const decoders = new Map() // content topic → what it was subscribed with
 
+let deaf = false // does what is pushed get lost?
 const { protocol: filter } = node.filter
 const handleIncomingMessage = filter.handleIncomingMessage
 filter.handleIncomingMessage = (...push) => {
   pushes += 1
+  if (deaf) return
   return handleIncomingMessage(...push)
 }
 
@@ -59,6 +62,7 @@ function receive (message) {
 }
 
 answerCommands({
+  ...channelCommands(node),
   waitForPeers: async ({ protocols, timeout = 20_000 }) => node.waitForPeers(protocols, timeout),
   dial: async ({ address }) => { await node.dial(address) },
   connected: () => node.isConnected(),
@@ -117,6 +121,9 @@ answerCommands({
   waitReceived: async ({ count }) => total >= count
     ? total
     : new Promise((resolve) => { waiting.push({ count, resolve }) }),
+
+  // From now on, lose all that is pushed, or no longer.
+  beDeaf: ({ on }) => { deaf = on },
 
   // The result of a query, page by page: the hashes of the messages.
   query: async ({ contentTopics, forward = true, pageSize, from, to, hashes, maxPages = Infinity }) => {
