@@ -39,9 +39,7 @@ def subscription(capacity: int = 10) -> Subscription:
 
 
 @asynccontextmanager
-async def listening(
-    to: Subscription, listener: SubscriptionListener
-) -> AsyncGenerator[Callable[[], None]]:
+async def listening(to: Subscription, listener: SubscriptionListener) -> AsyncGenerator[Callable[[], None]]:
     """A listener at work; it ends with the subscription or the block."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run_listener, to, listener)
