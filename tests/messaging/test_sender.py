@@ -442,7 +442,7 @@ async def test_tried_returns_when_every_message_was_tried_or_seen() -> None:
             nursery.start_soon(wait)
             await trio.sleep(5)
             assert not returned.is_set()
-            scene.sender.in_store(other.message_hash)  # another node has sent it, say
+            scene.sender.in_store(other.message_hash, OTHER)  # another node has sent it, say
             await trio.sleep(0)
             await trio.sleep(0.1)
             assert returned.is_set()

@@ -14,6 +14,7 @@ from pywaku.ids import PeerId
 from pywaku.message import WakuMessage, message_hash
 from pywaku.messaging.background import Background
 from pywaku.messaging.events import Events
+from pywaku.messaging.history import History
 from pywaku.messaging.inbox import Inbox
 from pywaku.messaging.record import (
     BACKGROUND_SUBSCRIPTION,
@@ -31,6 +32,7 @@ from pywaku.messaging.storage import MessageStorage
 from pywaku.messaging.subscriptions import Subscription, SubscriptionListener, run_listener
 from pywaku.messaging.wanting import Wanting
 from pywaku.protocols.relay import MAX_MESSAGE_SIZE, MessageRefused
+from pywaku.protocols.store import StoreMessages
 from pywaku.wire.message import encode_message
 
 logger = logging.getLogger(__name__)
@@ -163,6 +165,12 @@ class Messaging:
         """See `Node.active_subscriptions`."""
         background = (BACKGROUND_SUBSCRIPTION,) if self._background.active else ()
         return (*background, *self._subscriptions)
+
+    # History
+
+    def history(self, messages: StoreMessages) -> History:
+        """What stores give is recorded as it is read."""
+        return History(messages, self._recorder, self._sender, self._clock)
 
     # Live
 

@@ -138,7 +138,9 @@ class Node:
     async def query(
         self, query: StoreQuery, *, limit: int | None = None, timeout: float = 10.0
     ) -> StoreMessages:
-        """The messages that store nodes keep, as an async iterator over all pages.
+        """The messages that store nodes keep, as an async iterator over all pages (History API).
+
+        What is read is recorded: it is `stored`, and messages that were not known here are from then on.
 
         Store nodes among the peers are used, and when one fails the query goes on at another. Waits up to
         `timeout` seconds for one; raises `NotConnected` if there is none.
@@ -148,7 +150,9 @@ class Node:
             shards = frozenset({parse_shard_topic(query.pubsub_topic)[1]})
         pool = self.finding.pools.open(Need(Service.STORE, self.config.cluster, shards))
         with trio.move_on_after(timeout):
-            return self.parts.store.messages(query, await pool.wait_for(), limit=limit)
+            return self._messaging.history(
+                self.parts.store.messages(query, await pool.wait_for(), limit=limit)
+            )
         raise NotConnected(f"no store node was found within {timeout:g} s")
 
     # The node and its network

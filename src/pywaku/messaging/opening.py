@@ -82,12 +82,7 @@ async def open_messaging(
         )
         inbox = Inbox(recorder, reports, clock, sender.own)
 
-        def stored(message_hash: bytes, peer: PeerId) -> None:
-            record = sender.in_store(message_hash)
-            reports.stored(message_hash, record, peer)
-            recorder.put(Change(message_hash, clock(), stored=True))
-
-        missed = Missed(stores, recorder, inbox, clock, stored, regularly=config.store_confirmation)
+        missed = Missed(stores, recorder, inbox, clock, sender.in_store, regularly=config.store_confirmation)
         searches = config.store_confirmation or config.fetch_missed
         watch = HealthWatch(
             Health("edge" if config.mode == "edge" else "relay", config.topics),

@@ -19,12 +19,13 @@ MAX_FINISHED_BYTES: Final = 32 << 20
 class OwnMessage:
     """A message of this node, what has become of it, and the peers that it was given to."""
 
-    __slots__ = ("_record", "last", "received", "through")
+    __slots__ = ("_record", "last", "received", "stored", "through")
 
     def __init__(self, record: MessageRecord) -> None:
         self._record = record
         self.last: Progress | None = None
         self.received = record.received
+        self.stored = record.stored
         self.through: frozenset[PeerId] = frozenset()
 
     @property
@@ -47,11 +48,12 @@ class OwnMessage:
         """The record as far as it is known here; made when it is asked for, which is rare."""
         last = self.last
         if last is None:
-            return replace(self._record, received=self.received)
+            return replace(self._record, received=self.received, stored=self.stored)
         ended = last.step in (Step.SENT, Step.FAILED, Step.CANCELLED)
         return replace(
             self._record,
             received=self.received,
+            stored=self.stored,
             sending=not ended,
             sent=last.step is Step.SENT,
             propagated=last.propagated,
@@ -87,6 +89,7 @@ class OwnMessages:
         own = self._messages[record.message_hash] = OwnMessage(record)
         if known is not None:
             own.received |= known.received
+            own.stored |= known.stored
             own.through = known.through
         self._sending[record.message_hash] = self._sending.get(record.message_hash, 0) + 1
 

@@ -145,12 +145,16 @@ class Sender:
         own.received = True
         return own.record
 
-    def in_store(self, message_hash: bytes) -> MessageRecord | None:
-        """A store holds this message: if it is one of this node, it has travelled."""
+    def in_store(self, message_hash: bytes, peer: PeerId) -> None:
+        """A store holds this message: that is noted, and one of this node has travelled."""
+        own = self._own.get(message_hash)
+        if own is None or not own.stored:
+            self._reports.stored(message_hash, None if own is None else own.record, peer)
+            self._recorder.put(Change(message_hash, self._clock(), stored=True))
+        if own is not None:
+            own.stored = True
         if self._outgoing.awaits(message_hash):
             self._follow(self._outgoing.seen([message_hash]))
-        own = self._own.get(message_hash)
-        return None if own is None else own.record
 
     async def tried(self) -> None:
         """Returns when every message was tried to send at least once."""
@@ -241,12 +245,8 @@ class Sender:
             presence = await self._is_stored(pubsub_topic, hashes)
         except Exception:
             logger.exception("store check failed: topic=%s", pubsub_topic)
-        now_ns = self._clock()
         for message_hash, peer in presence.stored.items():
-            own = self._own.get(message_hash)
-            self._reports.stored(message_hash, None if own is None else own.record, peer)
-            self._recorder.put(Change(message_hash, now_ns, stored=True))
-        self._follow(self._outgoing.seen(presence.stored))
+            self.in_store(message_hash, peer)
         self._outgoing.checked(hashes, presence.lacking, trio.current_time())
         self._look_at_the_time()
 
