@@ -19,6 +19,7 @@ from pywaku.peers.services import (
     OK,
     POLICIES,
     TIMED_OUT,
+    UNCONFIRMED,
     UNSUITABLE,
     WITHOUT_CODE,
     Outcome,
@@ -362,6 +363,7 @@ def test_a_policy_that_cannot_be_meant_is_refused(wrong: dict[str, float]) -> No
 OUTCOMES = [
     OK,
     TIMED_OUT,
+    UNCONFIRMED,
     CONNECTION_LOST,
     WITHOUT_CODE,
     *map(Outcome.of_status, (421, 429, 500, 503)),
@@ -450,3 +452,40 @@ def test_whatever_happens_the_pool_stays_what_it_promises(
                 case _:
                     pass
     assert len(pool.in_use) == min(policy.size, count)
+
+
+# Retry missing messages: "using a different service node"
+
+
+def test_a_node_whose_work_nobody_has_seen_makes_place_for_another() -> None:
+    pool = pool_of(LIGHTPUSH_POLICY)
+    pool.doubt(A, 1)
+    assert pool.take_wishes() == [Replace(A, C, UNCONFIRMED), Use(C)]
+    assert pool.in_use == (B, C)
+
+
+def test_a_doubted_node_stays_where_there_is_no_other() -> None:
+    pool = pool_of(LIGHTPUSH_POLICY, (A, B))
+    pool.doubt(A, 1)
+    assert pool.take_wishes() == []
+    assert pool.in_use == (A, B)
+
+
+def test_doubt_never_empties_a_pool_for_nodes_that_are_not_connected_yet() -> None:
+    pool = ServicePool(LIGHTPUSH_POLICY)
+    pool.offer((A, B, C, D), (A, B), 0)
+    pool.take_wishes()
+    pool.doubt(A, 1)
+    assert pool.take_wishes() == [Replace(A, C, UNCONFIRMED), Connect(C)]
+    pool.doubt(B, 1)  # C may not be there
+    assert pool.take_wishes() == []
+    assert pool.in_use == (B,)
+
+
+def test_nobody_is_doubted_while_offline_or_not_in_use() -> None:
+    pool = pool_of(LIGHTPUSH_POLICY)
+    pool.doubt(C, 1)
+    pool.went_offline(2)
+    pool.doubt(A, 3)
+    assert pool.take_wishes() == []
+    assert pool.in_use == (A, B)

@@ -393,3 +393,33 @@ async def test_a_pool_works_on_real_sockets() -> None:
         pool.report(second, Outcome.of_status(503))
         await eventually(lambda: len(pool.in_use) == 2)
         assert set(edge.peers) >= set(pool.in_use)
+
+
+@pytest.mark.virtual
+async def test_filter_and_lightpush_use_different_nodes_where_there_are_enough() -> None:
+    """Messages are verified through "a different service node than the one used for LightPush"."""
+    async with open_scene(4) as scene:
+        scene.learn(*scene.nodes)
+        sending, receiving = scene.pools.open(NEED), scene.pools.open(FILTER)
+        await eventually(lambda: len(sending.in_use) == len(receiving.in_use) == 2)
+        assert not set(sending.in_use) & set(receiving.in_use)
+
+
+@pytest.mark.virtual
+async def test_filter_and_lightpush_share_nodes_where_there_are_two() -> None:
+    async with open_scene(2) as scene:
+        scene.learn(*scene.nodes)
+        sending, receiving = scene.pools.open(NEED), scene.pools.open(FILTER)
+        await eventually(lambda: len(sending.in_use) == len(receiving.in_use) == 2)
+
+
+@pytest.mark.virtual
+async def test_a_doubted_node_is_replaced_at_once() -> None:
+    async with open_scene(3) as scene:
+        scene.learn(*scene.nodes)
+        pool = scene.pools.open(NEED)
+        await eventually(lambda: len(pool.in_use) == 2)
+        doubted = pool.in_use[0]
+        pool.doubt(doubted)
+        await eventually(lambda: len(pool.in_use) == 2)
+        assert doubted not in pool.in_use

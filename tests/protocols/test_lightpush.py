@@ -326,6 +326,23 @@ async def test_a_message_that_came_by_relay_before_counts_as_relayed() -> None:
         assert len(push.received) == 2
 
 
+async def test_a_message_that_is_asked_for_once_more_a_while_later_is_relayed_once_more() -> None:
+    """Whoever asks again has not found it in the network (REQ-RES-RELIABILITY, "Retry missing messages")."""
+    async with open_push(1) as push, open_node(push.world, "late") as late:
+        assert (await push.ask(message("same"))).status_code == 200
+        await trio.sleep(30)  # it is gossiped about no more
+        received: list[ReceivedMessage] = []
+        late.relay.subscribe_callback(TOPIC, received.append)
+        await late.network.connect(push.node.network.addresses)
+        await trio.sleep(3)
+        assert not received
+        for _ in range(2):  # a second time at once is the redundancy of a light node
+            response = await push.ask(message("same"))
+            assert (response.status_code, push.service.counters.again) == (200, 1)
+        await trio.sleep(1)
+        assert (len(received), len(push.received)) == (1, 1)
+
+
 # Legacy
 
 
