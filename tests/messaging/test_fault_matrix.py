@@ -1,5 +1,7 @@
-"""The fault matrix of the Messaging API: whatever fails, a message comes once to every live subscriber, or its
-sender has an error; never neither (docs/fault-matrix.md)."""
+"""The fault matrix of the Messaging API (docs/fault-matrix.md).
+
+Whatever fails, a message comes once to every live subscriber, or its sender has an error; never neither.
+"""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class Expect(Enum):
     SENT = "sent"
     """It is sent, and every live subscriber has it."""
     HEARD = "heard"
-    """Every live subscriber has it; it may have an error all the same. Stores do not keep what is more than 20 s
-    old when it comes (13/WAKU2-STORE, Waku Message Store Eligibility), and so do not confirm it."""
+    """Every live subscriber has it; it may have an error all the same. Stores do not keep what is more than
+    20 s old when it comes (13/WAKU2-STORE, Waku Message Store Eligibility), and so do not confirm it."""
     EITHER = "sent or error"
     """Nothing but what holds in every cell."""
     ERROR = "error"

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import trio
 
@@ -178,7 +178,7 @@ class Stage:
     def watch(self, node: Node) -> None:
         """Keep the errors that it reports."""
 
-        def hear(event: Event) -> None:
+        def hear(event: Event[Any]) -> None:
             assert isinstance(event.detail, MessageRecord)
             self.errors.append(event.detail)
 
