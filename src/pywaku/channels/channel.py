@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import trio
 
 from pywaku.channels.conversation import Conversation, Outbound, Step, require_payload
 from pywaku.channels.dispatch import Dispatch
-from pywaku.channels.eventlog import EventListener, EventLog, EventStream
+from pywaku.channels.eventlog import Entry, EventListener, EventLog, EventStream
 from pywaku.channels.events import ChannelEvent, EphemeralMessageDropped, EventName, MessageId
 from pywaku.channels.hub import ChannelHub
 from pywaku.channels.intake import Intake
 from pywaku.channels.journaling import journal_entry
 from pywaku.channels.options import ReliableChannelOptions
+from pywaku.channels.ratequeue import Kind
+from pywaku.channels.rows import RowChange
 from pywaku.encryption import Encryption
 from pywaku.errors import InvalidInput, NodeClosed, RecordError
 from pywaku.messaging.event import Event
@@ -34,9 +36,11 @@ Input = Callable[[int], object]
 _BATCH: Final = 256
 _MAX_INPUTS: Final = 1024
 _IN_THREAD_BYTES: Final = 1 << 20
-_FLUSH_S: Final = 1.0  # how long what was read waits for other rows to be deleted with
+_FLUSH_S: Final = 0.05  # how long what was read waits for other rows to be deleted with
 _RETRY_S: Final = 0.5
 _LONGEST_RETRY_S: Final = 10.0
+_SAVE_AT_THE_END_S: Final = 5.0
+_NOT_STARTED: Final = "not_started"
 
 
 @dataclass(slots=True)
@@ -51,8 +55,19 @@ class ChannelCounters:
     """Missing messages that a store had."""
     queries: int = 0
     """Queries on connect."""
+    searches: int = 0
+    """Searches in a store for messages that hints do not lead to."""
     faults: int = 0
-    """Messages that the channel failed on in a way that nobody thought of."""
+    """Failures in a way that nobody thought of; what they were about was passed over."""
+
+
+@dataclass(slots=True)
+class _Unsaved:
+    """What is to be saved, and what follows from it then."""
+
+    changes: list[RowChange] = field(default_factory=list[RowChange])
+    entries: list[Entry] = field(default_factory=list[Entry])
+    steps: list[Step] = field(default_factory=list[Step])
 
 
 class ReliableChannel:
@@ -90,15 +105,19 @@ class ReliableChannel:
         self._inputs: deque[Input] = deque()
         self._turn = trio.Lock()
         self._stirred = trio.Event()
+        self._unsaved = _Unsaved()
         self._progress = trio.lowlevel.ParkingLot()
         self._swept_at = -math.inf
         self._flush_at = math.inf
         self._dispatch = Dispatch(hub, scope, conversation, codec, encryption, self)
         self._intake = Intake(hub.node, conversation, codec, encryption, self)
         self._scope_of_tasks: trio.CancelScope | None = None
-        self._held: deque[Outbound] = deque()
+        self._changing = trio.Lock()  # by start and stop
+        self._held: dict[str, list[Outbound]] = {}  # by SDS id: what waits for `start`
+        self._was_healthy = False
         self._closed = False
         self._ended = trio.Event()
+        hub.endings[scope] = self._end
 
     # What the application does
 
@@ -118,10 +137,14 @@ class ReliableChannel:
                     segments = self.conversation.segments(payload)
                 else:
                     segments = await self._run_blocking(lambda: self.conversation.segments(payload))
-                limit = self.options.segmentation.segment_size_bytes
+                limit, most = self.options.segmentation.segment_size_bytes, self.options.max_unacknowledged
                 if segments is None and len(payload) > limit:
                     raise InvalidInput(
                         f"without segments a message has at most {limit} bytes, not {len(payload)}"
+                    )
+                if segments is not None and len(segments) > most:
+                    raise InvalidInput(
+                        f"{len(segments)} segments are more than may be unacknowledged, which is {most}"
                     )
             except InvalidInput as refused:
                 error = str(refused)
@@ -141,7 +164,8 @@ class ReliableChannel:
     async def send_ephemeral(self, payload: bytes) -> MessageId:
         """Send a message that is neither acknowledged nor kept nor sent again; dropped near the rate limit.
 
-        It is never segmented: one that is too large has the events of an irrecoverable error.
+        It is never segmented: one that is too large has the events of an irrecoverable error. While the
+        channel is not started it is dropped.
         """
         payload = require_payload(payload)
         self._require_open()
@@ -155,6 +179,8 @@ class ReliableChannel:
             elif len(payload) > limit:
                 text = f"an ephemeral message has at most {limit} bytes, not {len(payload)}"
                 self.conversation.reject(message_id, text)
+            elif not self.is_started:
+                self.conversation.note(EphemeralMessageDropped(message_id, _NOT_STARTED))
             else:
                 self.conversation.send_ephemeral(message_id, payload, now_ns)
             await self._commit(now_ns)
@@ -165,8 +191,10 @@ class ReliableChannel:
         """The events of these names, or all, as an async iterator; first those that nobody has read yet.
 
         Those of received messages, and the final ones of sent messages, are kept until they were read: an
-        event counts as read when the next one is asked for. After a crash the last one may come again.
+        event counts as read when the next one is asked for. After a crash the last one may come again, and
+        those that were read within a twentieth of a second before it.
         """
+        self._require_open()
         return self._log.stream(names)
 
     def add_event_listener(self, name: EventName, listener: EventListener) -> None:
@@ -193,18 +221,18 @@ class ReliableChannel:
 
     async def start(self) -> None:
         """Subscribe, receive, send what waits, and keep in step with others. Nothing, if it is started."""
-        self._require_open()
-        if self._scope_of_tasks is None:
-            await self._hub.nursery.start(self._run)
+        async with self._changing:
+            self._require_open()
+            if self._scope_of_tasks is None:
+                await self._hub.nursery.start(self._run)
 
     async def stop(self) -> None:
         """Neither send nor receive, until `start`. What is sent meanwhile waits."""
-        scope = self._scope_of_tasks
-        if scope is not None:
-            ended = self._ended
-            scope.cancel()
-            await ended.wait()
-        await trio.lowlevel.checkpoint()
+        async with self._changing:
+            scope = self._scope_of_tasks
+            if scope is not None:
+                scope.cancel()
+                await self._ended.wait()
 
     async def close(self, *, forget: bool = False) -> None:
         """Stop, and let go of everything; the channel can be created again, and goes on from there.
@@ -214,11 +242,21 @@ class ReliableChannel:
         if self._closed:
             return
         await self.stop()
+        if self._closed:
+            return
+        self._end()
+        if forget:
+            async with self._turn:
+                await self._hub.store.forget(self._scope)
+        else:
+            await self._save_at_the_end()  # what was read since it was stopped
+        self._hub.scopes.discard(self._scope)
+
+    def _end(self) -> None:
+        """It can do nothing more, as it was closed, or its node."""
         self._closed = True
         self._log.end()
-        self._hub.scopes.discard(self._scope)
-        if forget:
-            await self._hub.store.forget(self._scope)
+        self._hub.endings.pop(self._scope, None)
 
     # For its parts
 
@@ -263,27 +301,49 @@ class ReliableChannel:
         try:
             with trio.CancelScope() as scope:
                 self._scope_of_tasks = scope
+                self._was_healthy = self.healthy
+                self.tell(self.conversation.begin_anew)
                 events.add_event_listener("health:change", self._health_changed)
                 subscription = await self._intake.subscribe()
                 try:
                     async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self._intake.receive, subscription)
-                        nursery.start_soon(self._intake.retrieve)
-                        nursery.start_soon(self._intake.catch_up)
-                        nursery.start_soon(self._dispatch.run)
-                        nursery.start_soon(self._keep_going)
-                        while self._held:
-                            self._dispatch.request(self._held.popleft())
+                        nursery.start_soon(self._guard, lambda: self._intake.receive(subscription))
+                        nursery.start_soon(self._guard, self._intake.retrieve)
+                        nursery.start_soon(self._guard, self._intake.catch_up)
+                        nursery.start_soon(self._guard, self._dispatch.run)
+                        nursery.start_soon(self._guard, self._keep_going)
+                        held, self._held = self._held, {}
+                        for outbound in (each for same in held.values() for each in same):
+                            self._dispatch.request(outbound)
                         task_status.started()
                 finally:
                     subscription.unsubscribe()
         finally:
             self._scope_of_tasks = None
             events.remove_event_listener("health:change", self._health_changed)
-            self._held.extend(self._dispatch.withdraw())
-            with trio.CancelScope(shield=True):
-                await self._flush()
+            for outbound in self._dispatch.withdraw():
+                self._hold(outbound)
+            await self._save_at_the_end()
             self._ended.set()
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """What fails in a way that nobody thought of goes on, and ends nothing but its own round."""
+        while True:
+            try:
+                return await task()
+            except NodeClosed:
+                return
+            except Exception:
+                self.counters.faults += 1
+                logger.exception("channel task failed, going on: channel=%s", self.channel_id)
+            await trio.sleep(_RETRY_S)
+
+    def _hold(self, outbound: Outbound) -> None:
+        """It is sent when the channel is started again, if it is worth it then."""
+        if outbound.kind is Kind.EPHEMERAL:
+            self.dropped(outbound.key or outbound.sds_id, _NOT_STARTED)
+        elif outbound.kind is not Kind.SYNC:
+            self._held.setdefault(outbound.sds_id, []).append(outbound)
 
     async def _keep_going(self) -> None:
         elapse_s = self.options.process_task_min_elapse_ms / 1000
@@ -328,24 +388,37 @@ class ReliableChannel:
         step: Step = self.conversation.take(now_ns)
         rows, entries = self._log.rows(step.events)
         self._flush_at = math.inf
-        changes = [*step.changes, *rows, *self._log.take_changes()]
-        with trio.CancelScope(shield=True):
-            delay_s = _RETRY_S
-            while changes:
-                try:
-                    await self._hub.store.apply(self._scope, changes)
-                    break
-                except RecordError as error:
-                    self.counters.not_saved += 1
-                    logger.warning("channel not saved, trying again: channel=%s %s", self.channel_id, error)
-                    if error.reason == "closed":
-                        raise NodeClosed("the node was closed before the channel could be saved") from error
-                    await trio.sleep(delay_s)
-                    delay_s = min(2 * delay_s, _LONGEST_RETRY_S)
-        self._journal(step.events)
-        self._log.tell(entries)
-        for outbound in step.outbound:
-            self._send_out(outbound)
+        unsaved = self._unsaved  # where saving was given up in between, there is something left in it
+        unsaved.changes += [*step.changes, *rows, *self._log.take_changes()]
+        unsaved.entries += entries
+        unsaved.steps.append(step)
+        step.changes = []
+        await self._save()
+        self._unsaved = _Unsaved()
+        for step in unsaved.steps:
+            self._journal(step.events)
+        self._log.tell(unsaved.entries)
+        for step in unsaved.steps:
+            for sds_id in step.settled:
+                self._held.pop(sds_id, None)
+                self._dispatch.settle(sds_id)
+            for outbound in step.outbound:
+                self._send_out(outbound)
+
+    async def _save(self) -> None:
+        """Try until it goes."""
+        delay_s = _RETRY_S
+        while self._unsaved.changes:
+            try:
+                await self._hub.store.apply(self._scope, self._unsaved.changes)
+                return
+            except RecordError as error:
+                if error.reason == "closed":
+                    raise NodeClosed("the node was closed before the channel could be saved") from error
+                self.counters.not_saved += 1
+                logger.warning("channel not saved, trying again: channel=%s %s", self.channel_id, error)
+            await trio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _LONGEST_RETRY_S)
 
     def _journal(self, events: list[ChannelEvent]) -> None:
         reports = self._hub.node.parts.messaging.reports
@@ -357,18 +430,28 @@ class ReliableChannel:
         if self.is_started:
             self._dispatch.request(outbound)
         else:
-            self._held.append(outbound)
+            self._hold(outbound)
 
-    async def _flush(self) -> None:
-        """Save what the application has read, and what the machine was told last."""
-        while self._inputs:
-            await self._step()
-        async with self._turn:
-            await self._commit(self.now_ns())
+    async def _save_at_the_end(self) -> None:
+        """Save what the application has read, and what the machine was told last, if it can be done soon."""
+        try:
+            with trio.move_on_after(_SAVE_AT_THE_END_S, shield=True) as patience:
+                while self._inputs:
+                    await self._step()
+                async with self._turn:
+                    await self._commit(self.now_ns())
+            if patience.cancelled_caught:
+                logger.warning("channel not saved when it ended: channel=%s", self.channel_id)
+        except NodeClosed as error:
+            logger.warning("channel not saved when it ended: channel=%s %s", self.channel_id, error)
 
     def _health_changed(self, _: Event[HealthStatus]) -> None:
-        if not self.healthy:
+        healthy = self.healthy
+        if not healthy:
             self._intake.outage()
+        elif not self._was_healthy:
+            self.tell(self.conversation.begin_anew)
+        self._was_healthy = healthy
         self._stir()
 
     def _stir(self) -> None:
@@ -376,4 +459,4 @@ class ReliableChannel:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise NodeClosed("the channel is closed")
+            raise NodeClosed("the channel is closed, or its node")

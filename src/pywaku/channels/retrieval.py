@@ -15,7 +15,7 @@ _LONGEST_DOUBLINGS: Final = 6
 class MissingMessages:
     """Which missing messages to ask stores for now: each at intervals that double, so that none is too often.
 
-    Of a message without a retrieval hint no store can know (SDS, retrieval hints).
+    A message without a retrieval hint cannot be asked for (SDS, retrieval hints).
     """
 
     def __init__(self, every_s: float) -> None:
@@ -27,16 +27,46 @@ class MissingMessages:
         asked: dict[str, tuple[int, float]] = {}
         hashes: list[bytes] = []
         for entry in missing:
-            if not entry.retrieval_hint:
-                continue
             times, again_at = self._asked.get(entry.message_id, (0, now))
-            if again_at <= now and len(hashes) < BATCH:
+            if entry.retrieval_hint and again_at <= now and len(hashes) < BATCH:
                 hashes.append(entry.retrieval_hint)
                 again_at = now + self._every_s * 2 ** min(times, _LONGEST_DOUBLINGS)
                 times += 1
             asked[entry.message_id] = (times, again_at)
         self._asked = asked
         return hashes
+
+    def beyond_hints(self, missing: Iterable[HistoryEntry]) -> frozenset[str]:
+        """Those that were asked for in vain, or could not be asked for, when `due` was called last."""
+        found: set[str] = set()
+        for entry in missing:
+            times = self._asked.get(entry.message_id, (0, 0.0))[0]
+            if times or (entry.message_id in self._asked and not entry.retrieval_hint):
+                found.add(entry.message_id)
+        return frozenset(found)
+
+
+class Search:
+    """Whether to look through what stores have of the content topic, for messages that hints do not lead to.
+
+    Not all hints are true: js-waku stamps (and encrypts) a message once for its hint and once more to send
+    it. A search that finds nothing doubles the pause before the next, so that nobody who makes messages up
+    has us search all the time.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._vain = 0
+        self._again_at = float("-inf")
+
+    def due(self, sought: frozenset[str], now: float) -> bool:
+        """Is it time, with these to look for?"""
+        return bool(sought) and now >= self._again_at
+
+    def done(self, now: float, *, found: bool) -> None:
+        """There was one."""
+        self._vain = 0 if found else min(self._vain + 1, _LONGEST_DOUBLINGS)
+        self._again_at = now + self._every_s * 2**self._vain
 
 
 class QueryOnConnect:
