@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from pywaku.sds import Delivered, Outcome, SdsChannel, SdsEvent, SdsOptions, Transmission
+from pywaku.sds import Change, Delivered, Outcome, SdsChannel, SdsEvent, SdsOptions, Table, Transmission
 from pywaku.sds.bloom import BloomFilter, BloomShape
 from pywaku.wire.sds import HistoryEntry, SdsMessage, decode_sds, encode_sds
 
@@ -15,6 +15,19 @@ CHANNEL = "room"
 SHAPE = BloomShape(10_000, 0.001)
 
 _Event = TypeVar("_Event")
+
+
+Rows = dict[tuple[Table, str], bytes]
+"""What a store would have of a channel."""
+
+
+def save(rows: Rows, changes: Iterable[Change]) -> None:
+    """Write the changes of a step."""
+    for table, key, value in changes:
+        if value is None:
+            rows.pop((table, key), None)
+        else:
+            rows[table, key] = value
 
 
 class Side:

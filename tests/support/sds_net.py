@@ -18,11 +18,10 @@ from pywaku.sds import (
     NotAcknowledged,
     SdsChannel,
     SdsOptions,
-    Table,
     Transmission,
 )
 from pywaku.wire.sds import decode_sds
-from tests.support.sds_channels import CHANNEL, START_MS
+from tests.support.sds_channels import CHANNEL, START_MS, Rows, save
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Member:
 
     name: str
     sds: SdsChannel
-    rows: dict[tuple[Table, str], bytes] = field(default_factory=dict[tuple[Table, str], bytes])
+    rows: Rows = field(default_factory=Rows)
     delivered: list[Delivered] = field(default_factory=list[Delivered])
     lost: set[str] = field(default_factory=set[str])
     finals: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -72,7 +71,7 @@ class SdsNet:
         """The time for channels."""
         return (START_MS + self.now_ms) * 1_000_000
 
-    def _open(self, name: str, rows: dict[tuple[Table, str], bytes] | None = None) -> SdsChannel:
+    def _open(self, name: str, rows: Rows | None = None) -> SdsChannel:
         saved = [] if rows is None else [(table, key, value) for (table, key), value in rows.items()]
         rng = random.Random(self.rng.random())
         return SdsChannel.restore(CHANNEL, name, self.options, rows=saved, rng=rng, now_ns=self.now_ns)
@@ -117,11 +116,7 @@ class SdsNet:
         events = member.sds.take_events()
         for one in outgoing:
             member.sds.sent(one.message_id, self.now_ns)
-        for change in member.sds.take_changes():
-            if change.value is None:
-                member.rows.pop((change.table, change.key), None)
-            else:
-                member.rows[change.table, change.key] = change.value
+        save(member.rows, member.sds.take_changes())
         for event in events:
             if isinstance(event, Delivered):
                 member.delivered.append(event)
