@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
+from weakref import ref
 
 import trio
 
-from pywaku.channels.events import (
-    EVENT_NAMES,
-    ChannelEvent,
-    ChunkInfo,
-    EphemeralMessageDropped,
-    EventName,
-    IrretrievableMessage,
-    MessageReceived,
-    ReliableMessageDelivered,
-    ReliableMessageDeliveryError,
-    ReliableMessageReceived,
-    ReliableMessageSendError,
-    SendingMessageIrrecoverableError,
-)
-from pywaku.channels.rows import EVENTS, Row, RowChange, pack, unpack
+from pywaku.channels.eventrows import decode_events, encode_events, groups_of
+from pywaku.channels.events import EVENT_NAMES, ChannelEvent, EventName, MessageReceived
+from pywaku.channels.rows import EVENTS, Row, RowChange
 from pywaku.errors import DecodeError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 10_000
-"""Events that wait to be read. Beyond it those of progress are dropped, and no messages are taken in."""
+"""Received messages that wait to be read; beyond it none are taken in. So many final events are kept besides,
+and events of progress wait in a stream that has no more entries than that; further ones are dropped."""
 _CHECKPOINT_EVERY: Final = 32
 
 EventListener = Callable[[ChannelEvent], None]
@@ -43,38 +33,88 @@ class _Entry:
     row: str | None
     """Where it is kept; None for one of progress."""
 
+    @property
+    def holds_up(self) -> bool:
+        """Is it one of those that no more are taken in for?"""
+        return self.row is not None and isinstance(self.event, MessageReceived)
+
+
+class _Line:
+    """What waits for one stream. It outlives a stream that was dropped without being closed."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+        self.queue: deque[_Entry] = deque()
+        self.received = 0
+        self.dropped = 0
+        self.last: _Entry | None = None  # given out, and not done with
+        self.closed = False
+        self.waiting = trio.lowlevel.ParkingLot()
+
+    def offer(self, entry: _Entry) -> bool:
+        """Take an event, if there is room."""
+        # More final ones than are kept wait only where another stream reads faster.
+        room = MAX_WAITING if entry.row is None else 3 * MAX_WAITING
+        if len(self.queue) >= room and not entry.holds_up:
+            self.dropped += 1
+            return False
+        self.put(entry)
+        return True
+
+    def put(self, entry: _Entry) -> None:
+        """Take an event."""
+        self.queue.append(entry)
+        self.received += entry.holds_up
+        if self.waiting:
+            self.waiting.unpark()
+
+    def take(self) -> ChannelEvent:
+        """The next event."""
+        self.last = self.queue.popleft()
+        self.received -= self.last.holds_up
+        return self.last.event
+
+    def end(self) -> None:
+        """No further events come."""
+        self.closed = True
+        self.waiting.unpark_all()
+
 
 class EventStream:
     """Events as they happen: `async for event in channel.events()`. Made by `ReliableChannel.events`."""
 
-    def __init__(self, log: EventLog, names: frozenset[str]) -> None:
+    def __init__(self, log: EventLog, line: _Line) -> None:
         self._log = log
-        self.names = names
-        self.dropped = 0
-        """Events of progress that found too many waiting."""
-        self._queue: deque[_Entry] = deque()
-        self._waiting = trio.lowlevel.ParkingLot()
-        self._read: _Entry | None = None
+        self._line = line
         self._taken = 0
-        self._closed = False
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._line.queue)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its events."""
+        return self._line.names
+
+    @property
+    def dropped(self) -> int:
+        """Events that found too many waiting."""
+        return self._line.dropped
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ChannelEvent:
-        self._done()
+        line = self._line
+        self._log.done(line)
         self._taken += 1
         if self._taken % _CHECKPOINT_EVERY == 0:
             await trio.lowlevel.checkpoint()
-        while not self._queue:
-            if self._closed:
+        while not line.queue:
+            if line.closed:
                 raise StopAsyncIteration
-            await self._waiting.park()
-        self._read = self._queue.popleft()
-        return self._read.event
+            await line.waiting.park()
+        return line.take()
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,77 +123,56 @@ class EventStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._done()
+            self._log.done(self._line)
         self.close()
 
     def close(self) -> None:
         """Hear no more; what was not read waits for the next one who asks."""
-        if not self._closed:
-            self._closed = True
-            self._log.left(self)
-            self._waiting.unpark_all()
-
-    def offer(self, entry: _Entry) -> None:
-        """Take an event; the channel calls this."""
-        if entry.row is None and len(self._queue) >= MAX_WAITING:
-            self.dropped += 1
-            return
-        self._queue.append(entry)
-        self._waiting.unpark()
-
-    def unread(self) -> list[_Entry]:
-        """What was not read."""
-        left = ([] if self._read is None else [self._read]) + list(self._queue)
-        self._queue.clear()
-        return left
-
-    def end(self) -> None:
-        """No further events come; the channel calls this."""
-        self._closed = True
-        self._waiting.unpark_all()
-
-    def _done(self) -> None:
-        """Who asks for the next event is done with the last."""
-        if self._read is not None:
-            self._log.read(self._read)
-            self._read = None
+        if not self._line.closed:
+            self._line.end()
+            self._log.left(self._line)
 
 
 class EventLog:
     """Hands events out. Those of messages received, and final ones, are rows until they were read."""
 
     def __init__(self, saved: Iterable[Row], on_read: Callable[[], None]) -> None:
+        self.unkept = 0
+        """Final events that were not kept because too many were not read."""
         self._on_read = on_read
-        self._streams: list[EventStream] = []
+        self._lines: list[tuple[ref[EventStream], _Line]] = []
         self._listeners: dict[str, list[EventListener]] = {}
-        self._backlog: deque[_Entry] = deque()
-        self._kept: dict[str, None] = {}
+        self._backlog: dict[str, list[_Entry]] = {}  # by row: what no stream or listener has heard
+        self._kept: dict[str, bool] = {}  # by row: is it a received message?
+        self._kept_received = 0
         self._done: list[RowChange] = []
         self._next = 0
         for row in sorted(saved, key=lambda row: row.key):
+            if not (row.key.isascii() and row.key.isdecimal()):
+                raise DecodeError(f"a saved event of a channel has no number, but {row.key!r}")
             self._next = int(row.key) + 1
-            self._kept[row.key] = None
-            for event in _decode(row.value):
-                self._backlog.append(_Entry(event, row.key))
+            entries = [_Entry(event, row.key) for event in decode_events(row.value)]
+            self._keep(row.key, received=entries[0].holds_up)
+            self._backlog[row.key] = entries
 
     @property
     def crowded(self) -> bool:
-        """Do too many wait to be read?"""
-        return len(self._kept) >= MAX_WAITING
+        """Do too many received messages wait to be read?"""
+        return self._kept_received >= MAX_WAITING or any(
+            line.received >= MAX_WAITING for stream, line in self._lines if stream() is not None
+        )
 
     def stream(self, names: Iterable[EventName]) -> EventStream:
         """The events of these names, or all; first those that nobody has read yet."""
         wanted = frozenset(names) or EVENT_NAMES
         if unknown := wanted - EVENT_NAMES:
             raise InvalidInput(f"name: {min(unknown)!r} is none of {', '.join(sorted(EVENT_NAMES))}")
-        stream = EventStream(self, wanted)
-        self._streams.append(stream)
-        backlog, self._backlog = self._backlog, deque()
-        for entry in backlog:
-            if entry.event.name in wanted:
-                stream.offer(entry)
-            else:
-                self._backlog.append(entry)
+        self._let_go()
+        line = _Line(wanted)
+        stream = EventStream(self, line)
+        self._lines.append((ref(stream), line))
+        for entry in self._take_backlog(wanted):
+            line.put(entry)
         return stream
 
     def listen(self, name: EventName, listener: EventListener) -> None:
@@ -162,9 +181,8 @@ class EventLog:
             listeners = self._listeners.setdefault(name, [])
             if listener not in listeners:
                 listeners.append(listener)
-                waiting = [entry for entry in self._backlog if entry.event.name == name]
-                for entry in waiting:
-                    self._backlog.remove(entry)
+                self._let_go()
+                for entry in self._take_backlog({name}):
                     self._call(listener, entry)
                     self.read(entry)
 
@@ -176,120 +194,105 @@ class EventLog:
 
     # Within the channel
 
-    def rows(self, events: list[ChannelEvent]) -> tuple[list[RowChange], list[_Entry]]:
+    def rows(self, events: Sequence[ChannelEvent]) -> tuple[list[RowChange], list[_Entry]]:
         """The rows of events that matter, to be saved with their cause; and the entries to tell then."""
         changes: list[RowChange] = []
         entries: list[_Entry] = []
-        received: str | None = None
-        for event in events:
-            row = _encode(event)
+        for group in groups_of(events):
+            value = encode_events(group)
             key: str | None = None
-            if row is not None:
-                key = self._key()
+            received = isinstance(group[0], MessageReceived)
+            if value is not None and not received and len(self._kept) - self._kept_received >= MAX_WAITING:
+                self.unkept += 1
+            elif value is not None:
+                key = f"{self._next:020}"
                 self._next += 1
-                self._kept[key] = None
-                changes.append(RowChange(EVENTS, key, row))
-            # Two names of the same thing are kept as one.
-            if isinstance(event, MessageReceived):
-                received = key
-            elif isinstance(event, ReliableMessageReceived):
-                key = received
-            elif isinstance(event, SendingMessageIrrecoverableError):
-                key = self._key()  # its other name comes next
-            entries.append(_Entry(event, key))
+                self._keep(key, received=received)
+                changes.append(RowChange(EVENTS, key, value))
+            entries += [_Entry(event, key) for event in group]
         return changes, entries
-
-    def _key(self) -> str:
-        return f"{self._next:020}"
 
     def tell(self, entries: Iterable[_Entry]) -> None:
         """Hand events out, which are saved by now."""
+        self._let_go()
         for entry in entries:
             name = entry.event.name
             heard = False
-            for stream in self._streams:
-                if name in stream.names:
-                    stream.offer(entry)
+            for _, line in self._lines:
+                if name in line.names and line.offer(entry):
                     heard = True
             called = tuple(self._listeners.get(name, ()))
             for listener in called:
                 self._call(listener, entry)
             if called and not heard:
                 self.read(entry)
-            elif not heard and entry.row is not None:
-                self._backlog.append(entry)
+            elif not heard and entry.row is not None and entry.row in self._kept:
+                self._backlog.setdefault(entry.row, []).append(entry)
 
     def read(self, entry: _Entry) -> None:
-        """An event was read: it need not be kept any more."""
+        """An event was read: it need not be kept any more, by whichever of its names."""
         if entry.row is not None and entry.row in self._kept:
-            del self._kept[entry.row]
+            self._kept_received -= self._kept.pop(entry.row)
+            self._backlog.pop(entry.row, None)
             self._done.append(RowChange(EVENTS, entry.row, None))
             self._on_read()
+
+    def done(self, line: _Line) -> None:
+        """Who asks for the next event, or leaves in peace, is done with the last."""
+        last, line.last = line.last, None
+        if last is not None:
+            self.read(last)
 
     def take_changes(self) -> list[RowChange]:
         """The rows to delete."""
         done, self._done = self._done, []
         return done
 
-    def left(self, stream: EventStream) -> None:
+    def left(self, line: _Line) -> None:
         """A stream has ended; what it has not read waits for the next."""
-        if stream in self._streams:
-            self._streams.remove(stream)
-            unread = [entry for entry in stream.unread() if entry.row in self._kept]
-            self._backlog.extendleft(reversed(unread))
+        self._lines = [each for each in self._lines if each[1] is not line]
+        for entry in ([] if line.last is None else [line.last]) + list(line.queue):
+            if entry.row is not None and entry.row in self._kept:
+                self._backlog.setdefault(entry.row, []).append(entry)
+        line.last = None
+        line.queue.clear()
 
     def end(self) -> None:
-        """The channel is closed."""
-        for stream in tuple(self._streams):
-            stream.end()
+        """The channel is closed. What was not read waits for whoever creates it again."""
+        for _, line in self._lines:
+            line.queue.clear()
+            line.end()
+
+    # Within
+
+    def _keep(self, key: str, *, received: bool) -> None:
+        self._kept[key] = received
+        self._kept_received += received
+
+    def _take_backlog(self, names: Iterable[str]) -> list[_Entry]:
+        """What nobody has heard of these names, in order."""
+        taken: list[_Entry] = []
+        backlog, self._backlog = self._backlog, {}
+        for row in sorted(backlog):
+            own = [entry for entry in backlog[row] if entry.event.name in names]
+            taken += own
+            others = [entry for entry in backlog[row] if entry not in own]
+            if others:
+                self._backlog[row] = others
+        return taken
+
+    def _let_go(self) -> None:
+        """What waits for a stream that nobody has any more, as after `break`, waits for the next.
+
+        What it gave out last counts as read: nothing was wrong with it.
+        """
+        for stream, line in [each for each in self._lines if each[0]() is None]:
+            assert stream() is None
+            self.done(line)
+            self.left(line)
 
     def _call(self, listener: EventListener, entry: _Entry) -> None:
         try:
             listener(entry.event)
         except Exception:
             logger.exception("channel listener failed: event=%s", entry.event.name)
-
-
-def _encode(event: ChannelEvent) -> bytes | None:
-    """An event that matters as a row; None for one of progress, and for those that another one stands for."""
-    match event:
-        case MessageReceived(payload, sender, ephemeral) if not ephemeral:
-            return pack("received", sender) + b"\n" + payload
-        case IrretrievableMessage(ids, sender, reason):
-            return pack("irretrievable", ids, sender, reason)
-        case ReliableMessageDelivered(request_id, by):
-            return pack("delivered", request_id, by)
-        case ReliableMessageSendError(request_id, error):
-            return pack("send-error", request_id, error)
-        case ReliableMessageDeliveryError(request_id, error):
-            return pack("delivery-error", request_id, error)
-        case EphemeralMessageDropped(message_id, reason):
-            return pack("dropped", message_id, reason)
-        case _:
-            return None
-
-
-def _decode(row: bytes) -> list[ChannelEvent]:
-    head, _, payload = row.partition(b"\n")
-    match unpack(head):
-        case ["received", str(sender)]:
-            return [MessageReceived(payload, sender), ReliableMessageReceived(payload, sender)]
-        case ["irretrievable", ids, sender, str(reason)]:
-            name = sender if isinstance(sender, str) else None
-            return [IrretrievableMessage(_texts(ids), name, reason)]
-        case ["delivered", str(request_id), by]:
-            return [ReliableMessageDelivered(request_id, _texts(by))]
-        case ["send-error", str(request_id), str(error)]:
-            failed = SendingMessageIrrecoverableError(request_id, ChunkInfo((), 0), error)
-            return [failed, ReliableMessageSendError(request_id, error)]
-        case ["delivery-error", str(request_id), str(error)]:
-            failed = SendingMessageIrrecoverableError(request_id, ChunkInfo((), 0), error)
-            return [failed, ReliableMessageDeliveryError(request_id, error)]
-        case ["dropped", str(message_id), str(reason)]:
-            return [EphemeralMessageDropped(message_id, reason)]
-        case _:
-            raise DecodeError("a saved event of a channel is damaged")
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    return tuple(str(value) for value in values)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from pywaku.errors import DecodeError
 from pywaku.segments import (
@@ -23,6 +24,11 @@ EVENTS: Final = "events"
 SEGMENTS: Final = "segments"
 META: Final = "meta"
 CHARGES: Final = "charges"
+
+_HEAD: Final = 18  # the position of a segment, and its key
+_DIGEST: Final = re.compile("([0-9a-f]{2})*")
+
+T = TypeVar("T")
 
 
 class RowChange(NamedTuple):
@@ -76,15 +82,17 @@ def kept_sendings(rows: Iterable[Row], kept: KeptHeads) -> list[KeptSending]:
     segments: dict[int, list[tuple[int, SegmentKept]]] = {}
     settled: set[int] = set()
     for row in rows:
-        number, slash, place = row.key.partition("/")
+        number, slash, place = row.key.removesuffix("!").partition("/")
         if row.key.endswith("!"):
-            settled.add(int(row.key[:-1]))
+            settled.add(_number(number))
         elif slash:
             value = row.value
-            segment = SegmentKept(int(number), int.from_bytes(value[:2]), value[2:18], value[18:])
-            segments.setdefault(int(number), []).append((int(place), segment))
+            if len(value) < _HEAD:
+                raise DecodeError("a saved segment of a channel is damaged")
+            segment = SegmentKept(_number(number), int.from_bytes(value[:2]), value[2:_HEAD], value[_HEAD:])
+            segments.setdefault(_number(number), []).append((_number(place), segment))
         else:
-            opened[int(number)] = _read_opened(int(number), row.value)
+            opened[_number(number)] = _read_opened(_number(number), row.value)
     found: list[KeptSending] = []
     for number, sending in sorted(opened.items()):
         own = sorted(segments.get(number, ()), key=lambda item: item[0])
@@ -117,9 +125,18 @@ def pack(*values: object) -> bytes:
 def unpack(value: bytes) -> list[Any]:
     """The values in a row; raises `DecodeError`."""
     try:
-        return json.loads(value)
-    except ValueError as error:
+        return list_of(object, json.loads(value))
+    except (ValueError, RecursionError) as error:
         raise DecodeError(f"a row of a saved channel is damaged: {error}") from None
+
+
+def list_of(kind: type[T], values: Any) -> list[T]:
+    """These values, if they are a list of that kind; raises `DecodeError`."""
+    if isinstance(values, list):
+        found = cast("list[Any]", values)
+        if all(isinstance(value, kind) for value in found):
+            return found
+    raise DecodeError(f"a row of a saved channel is damaged: this is no list of {kind.__name__}")
 
 
 def _opened(change: SendingOpened) -> bytes:
@@ -134,7 +151,13 @@ def _opened(change: SendingOpened) -> bytes:
 
 def _read_opened(number: int, value: bytes) -> SendingOpened:
     match unpack(value):
-        case [str(sender), str(digest), int(data), int(parity), bool(settled)]:
+        case [str(sender), str(digest), int(data), int(parity), bool(settled)] if _DIGEST.fullmatch(digest):
             return SendingOpened(number, sender, bytes.fromhex(digest), data, parity, settled)
         case _:
             raise DecodeError("a saved reassembly of a channel is damaged")
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise DecodeError(f"a saved segment of a channel has no number, but {text!r}")
+    return int(text)

@@ -6,9 +6,9 @@ exactly one final event of either vocabulary.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pywaku.channels.events import (
     ChannelEvent,
@@ -24,7 +24,10 @@ from pywaku.channels.events import (
     SendingMessage,
     SendingMessageIrrecoverableError,
 )
+from pywaku.channels.rows import list_of, pack, unpack
 from pywaku.errors import DecodeError
+
+_SETS: Final = ("sending", "sent", "possibly", "acknowledged", "failed")
 
 
 class _Message:
@@ -36,13 +39,15 @@ class _Message:
         "data",
         "failed",
         "message_id",
+        "order",
         "possibly",
         "segments",
         "sending",
         "sent",
     )
 
-    def __init__(self, message_id: MessageId, segments: Sequence[str], data: int) -> None:
+    def __init__(self, order: int, message_id: MessageId, segments: Sequence[str], data: int) -> None:
+        self.order = order
         self.message_id = message_id
         self.segments = tuple(segments)
         self.data = data  # so many segments are enough to put the payload together
@@ -57,21 +62,26 @@ class _Message:
         return ChunkInfo(tuple(sorted(chunks)), len(self.segments))
 
     def encode(self) -> bytes:
-        sets = (self.sending, self.sent, self.possibly, self.acknowledged, self.failed)
-        return json.dumps(
-            [self.segments, self.data, *(sorted(each) for each in sets), dict(self.by)], separators=(",", ":")
-        ).encode()
+        sets = (sorted(getattr(self, name)) for name in _SETS)
+        return pack(self.order, self.segments, self.data, *sets, list(self.by), list(self.by.values()))
 
     @classmethod
     def decode(cls, message_id: MessageId, row: bytes) -> _Message:
-        try:
-            segments, data, sending, sent, possibly, acknowledged, failed, by = json.loads(row)
-        except ValueError as error:
-            raise DecodeError(f"a saved message of a channel is damaged: {error}") from None
-        message = cls(message_id, segments, data)
-        message.sending, message.sent, message.possibly = set(sending), set(sent), set(possibly)
-        message.acknowledged, message.failed, message.by = set(acknowledged), set(failed), Counter(by)
-        return message
+        match unpack(row):
+            case [int(order), segments, int(data), *sets, senders, counts] if len(sets) == len(_SETS):
+                message = cls(order, message_id, list_of(str, segments), data)
+                for name, numbers in zip(_SETS, sets, strict=True):
+                    setattr(message, name, message.chunks(list_of(int, numbers)))
+                message.by.update(dict(zip(list_of(str, senders), list_of(int, counts), strict=False)))
+                return message
+            case _:
+                raise DecodeError("a saved message of a channel is damaged")
+
+    def chunks(self, numbers: list[int]) -> set[int]:
+        """A set of saved chunk numbers."""
+        if not all(0 <= number < len(self.segments) for number in numbers):
+            raise DecodeError("a saved message of a channel names segments that it does not have")
+        return set(numbers)
 
 
 class Tracker:
@@ -81,8 +91,10 @@ class Tracker:
         self._messages: dict[MessageId, _Message] = {}
         self._of_segment: dict[str, tuple[_Message, int]] = {}
         self._changed: dict[MessageId, None] = {}
-        for message_id, row in saved:
-            self._add(_Message.decode(message_id, row))
+        self._next = 0
+        messages = [_Message.decode(message_id, row) for message_id, row in saved]
+        for message in sorted(messages, key=lambda message: message.order):
+            self._add(message)
 
     @property
     def unfinished(self) -> tuple[MessageId, ...]:
@@ -99,6 +111,11 @@ class Tracker:
         message = self._messages.get(message_id)
         return () if message is None else message.segments
 
+    def handed_over(self, message_id: MessageId) -> frozenset[str]:
+        """The ids of the segments that the network may have got."""
+        message = self._messages.get(message_id)
+        return frozenset(() if message is None else (message.segments[number] for number in message.sending))
+
     def take_changes(self) -> list[tuple[MessageId, bytes | None]]:
         """The rows to save, None for those to delete."""
         changed, self._changed = self._changed, {}
@@ -112,7 +129,7 @@ class Tracker:
 
     def add(self, message_id: MessageId, segments: Sequence[str], data: int) -> None:
         """A message is to be sent in these segments, of which any `data` are enough."""
-        self._add(_Message(message_id, segments, data))
+        self._add(_Message(self._next, message_id, segments, data))
         self._changed[message_id] = None
 
     def sending(self, segment_id: str) -> list[ChannelEvent]:
@@ -147,8 +164,10 @@ class Tracker:
         if number in message.acknowledged:
             return []
         message.by.update(by)
+        if self._somebody_has_enough(message):
+            message.acknowledged.update(range(len(message.segments)))  # the others can be made of those
         events = self._mark(segment_id, "acknowledged")
-        if len(message.acknowledged) == len(message.segments) or self._somebody_has_enough(message):
+        if len(message.acknowledged) == len(message.segments):
             self._finish(message)
             events.append(ReliableMessageDelivered(message.message_id, tuple(sorted(message.by))))
         return events
@@ -178,6 +197,7 @@ class Tracker:
     # Within
 
     def _add(self, message: _Message) -> None:
+        self._next = message.order + 1
         self._messages[message.message_id] = message
         for number, segment_id in enumerate(message.segments):
             self._of_segment[segment_id] = (message, number)
