@@ -13,7 +13,7 @@ import trio
 
 from pywaku.channels.conversation import Conversation, Outbound, Step, require_payload
 from pywaku.channels.dispatch import Dispatch
-from pywaku.channels.eventlog import Entry, EventListener, EventLog, EventStream
+from pywaku.channels.eventlog import EventListener, EventLog, EventStream
 from pywaku.channels.events import ChannelEvent, EphemeralMessageDropped, EventName, MessageId
 from pywaku.channels.hub import ChannelHub
 from pywaku.channels.intake import Intake
@@ -66,8 +66,7 @@ class _Unsaved:
     """What is to be saved, and what follows from it then."""
 
     changes: list[RowChange] = field(default_factory=list[RowChange])
-    entries: list[Entry] = field(default_factory=list[Entry])
-    steps: list[Step] = field(default_factory=list[Step])
+    then: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
 
 class ReliableChannel:
@@ -330,13 +329,15 @@ class ReliableChannel:
         """What fails in a way that nobody thought of goes on, and ends nothing but its own round."""
         while True:
             try:
-                return await task()
+                await task()
             except NodeClosed:
                 return
             except Exception:
                 self.counters.faults += 1
                 logger.exception("channel task failed, going on: channel=%s", self.channel_id)
-            await trio.sleep(_RETRY_S)
+                await trio.sleep(_RETRY_S)
+            else:
+                return
 
     def _hold(self, outbound: Outbound) -> None:
         """It is sent when the channel is started again, if it is worth it then."""
@@ -390,20 +391,21 @@ class ReliableChannel:
         self._flush_at = math.inf
         unsaved = self._unsaved  # where saving was given up in between, there is something left in it
         unsaved.changes += [*step.changes, *rows, *self._log.take_changes()]
-        unsaved.entries += entries
-        unsaved.steps.append(step)
-        step.changes = []
-        await self._save()
-        self._unsaved = _Unsaved()
-        for step in unsaved.steps:
+
+        def follow() -> None:
             self._journal(step.events)
-        self._log.tell(unsaved.entries)
-        for step in unsaved.steps:
+            self._log.tell(entries)
             for sds_id in step.settled:
                 self._held.pop(sds_id, None)
                 self._dispatch.settle(sds_id)
             for outbound in step.outbound:
                 self._send_out(outbound)
+
+        unsaved.then.append(follow)
+        await self._save()
+        self._unsaved = _Unsaved()
+        for action in unsaved.then:
+            action()
 
     async def _save(self) -> None:
         """Try until it goes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, overload
 
 from pywaku.channels.events import (
     ChannelEvent,
@@ -68,14 +68,39 @@ class Outbound:
     key: str | None
     kind: Kind
     data: bytes
+    repair: bool = False
+    """Somebody else has asked for it."""
+
+
+class _Contents(Sequence[bytes]):
+    """Segments as the contents of messages, encoded when they are asked for."""
+
+    def __init__(self, segments: SegmentedPayload) -> None:
+        self._segments = segments
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(len(self))[place]]
+        return encode_segment(self._segments[place])
 
 
 @dataclass(slots=True)
 class Step:
-    """What came of the calls since the last one."""
+    """What came of the calls since the last one.
+
+    What is `settled`, by SDS ids, need not be sent any more, but for repairs.
+    """
 
     changes: list[RowChange] = field(default_factory=list[RowChange])
     outbound: list[Outbound] = field(default_factory=list[Outbound])
+    settled: list[str] = field(default_factory=list[str])
     events: list[ChannelEvent] = field(default_factory=list[ChannelEvent])
 
 
@@ -129,11 +154,15 @@ class Conversation:
         self, message_id: MessageId, payload: bytes, segments: SegmentedPayload | None, now_ns: int
     ) -> None:
         """A message for everybody. Raises `LimitExceeded` while too many wait for acknowledgement."""
+        recipients = self._recipients()
         if segments is None:
-            transmissions = [self._give_to_sds(payload, now_ns)]
+            transmissions = [self.sds.send(payload, now_ns, recipients=recipients)]
             enough = 1
         else:
-            transmissions = self._give_all_to_sds(segments, now_ns)
+            size = len(payload) * len(segments) // segments.data_segment_count
+            transmissions = self.sds.send_together(
+                _Contents(segments), now_ns, size=size, recipients=recipients
+            )
             enough = segments.data_segment_count
         ids = [transmission.message_id for transmission in transmissions]
         self.tracker.add(message_id, ids, enough)
@@ -183,10 +212,15 @@ class Conversation:
         place = self.tracker.place_of(sds_id)
         if place is None:
             return
-        segments = self.tracker.segments_of(place[0])
+        segments, handed_over = self.tracker.segments_of(place[0]), self.tracker.handed_over(place[0])
         self._step.events += self.tracker.failed(place[0], error)
+        self._step.settled += segments
         for segment in segments:
-            self.sds.withdraw(segment)
+            # What others may have stays in the log; what nobody will ever get is not to be missed.
+            if segment in handed_over:
+                self.sds.retire(segment)
+            else:
+                self.sds.withdraw(segment)
 
     # Receiving
 
@@ -197,6 +231,11 @@ class Conversation:
     def missing(self) -> tuple[HistoryEntry, ...]:
         """The messages that others have and this participant has not."""
         return self.sds.missing()
+
+    def begin_anew(self, now_ns: int) -> None:
+        """Nothing could arrive for a while: what has not come yet has all of its time once more."""
+        self.sds.begin_anew(now_ns)
+        self.reassembler.begin_anew(now_ns / _NS)
 
     # Time and output
 
@@ -220,7 +259,7 @@ class Conversation:
             for event in events:
                 self._heard(event, now_ns)
         for transmission in self.sds.take_transmissions():
-            self._out(transmission, _KINDS[transmission.purpose], self._key(transmission))
+            self._again(transmission)
         step, self._step = self._step, Step()
         step.changes += [
             RowChange(_SDS + change.table.value, change.key, change.value)
@@ -243,29 +282,25 @@ class Conversation:
             return [each.sender_id for each in self.sds.participants()] or None
         return wanted
 
-    def _give_to_sds(self, content: bytes, now_ns: int) -> Transmission:
-        return self.sds.send(content, now_ns, recipients=self._recipients())
-
-    def _give_all_to_sds(self, segments: SegmentedPayload, now_ns: int) -> list[Transmission]:
-        given: list[Transmission] = []
-        try:
-            for number, segment in enumerate(segments):
-                given.append(self._give_to_sds(encode_segment(segment), now_ns + number))
-        except Exception:
-            for transmission in given:  # all of it or nothing
-                self.sds.withdraw(transmission.message_id)
-            raise
-        return given
-
     def _out(self, transmission: Transmission, kind: Kind, key: str | None) -> None:
-        self._step.outbound.append(Outbound(transmission.message_id, key, kind, transmission.data))
+        repair = transmission.purpose is Purpose.REPAIR
+        self._step.outbound.append(Outbound(transmission.message_id, key, kind, transmission.data, repair))
 
-    def _key(self, transmission: Transmission) -> str | None:
-        """The request id of what SDS has sent again: that of the segment, with the number of the try."""
+    def _again(self, transmission: Transmission) -> None:
+        """What SDS wants sent by itself: messages again, and what others need to know.
+
+        The request id is that of the segment, with the number of the try: where a restart has cut it short,
+        the node may know it already.
+        """
+        purpose, kind, key = transmission.purpose, _KINDS[transmission.purpose], None
         place = self.tracker.place_of(transmission.message_id)
-        if place is None or transmission.purpose is not Purpose.RETRANSMISSION:
-            return None
-        return f"{place[0]}:{place[1] + 1}/{transmission.attempt}"
+        if place is not None and purpose in (Purpose.CONTENT, Purpose.RETRANSMISSION):
+            key = f"{place[0]}:{place[1] + 1}"
+            if transmission.attempt > 1:
+                key += f"/{transmission.attempt}"
+            elif len(self.tracker.segments_of(place[0])) > 1:
+                kind = Kind.SEGMENT
+        self._out(transmission, kind, key)
 
     def _heard(self, event: object, now_ns: int) -> None:
         events = self._step.events
@@ -281,8 +316,9 @@ class Conversation:
                 events += self.tracker.possibly_acknowledged(message_id)
             case Acknowledged(message_id, by):
                 events += self.tracker.acknowledged(message_id, by)
+                self._step.settled.append(message_id)
             case NotAcknowledged(message_id):
-                events += self.tracker.not_acknowledged(message_id)
+                self._not_acknowledged(message_id)
             case MessagesLost(entries, reason):
                 for entry in entries:
                     events.append(IrretrievableMessage((entry.message_id,), entry.sender_id, reason.value))
@@ -290,6 +326,16 @@ class Conversation:
                 pass  # `missing` has them
             case _:
                 pass  # acknowledgements in part, and refusals, which are counted
+
+    def _not_acknowledged(self, sds_id: str) -> None:
+        """If that was the end of the whole message, its other segments are not sent again either."""
+        place = self.tracker.place_of(sds_id)
+        segments = () if place is None else self.tracker.segments_of(place[0])
+        self._step.events += self.tracker.not_acknowledged(sds_id)
+        if place is not None and self.tracker.place_of(sds_id) is None:
+            self._step.settled += segments
+            for segment in segments:
+                self.sds.retire(segment)
 
     def _take_content(self, sds_id: str, sender: str, content: bytes, now_ns: int) -> None:
         segment = self._segment(content)

@@ -29,7 +29,7 @@ _LONGEST_RETRY_S: Final = 30.0
 _LOOK_AT_THE_CLOCK_S: Final = 10.0  # it may jump
 
 OnOutcome = Callable[[MessageRecord, str], None]
-"""Hears what the node says of a message: `propagated`, or `error`."""
+"""Hears what the node says of a message, once: `propagated`, or `error`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,11 @@ class ChannelHub:
         self.limiter = limiter
         self.scopes: set[str] = set()
         """The channels that are open, each once."""
+        self.endings: dict[str, Callable[[], None]] = {}
+        """What each of them does when the node is closed."""
         self._clock = node.parts.environment.clock
         self._waiting: dict[tuple[str, str], _Waiting] = {}
-        self._requests: dict[RequestId, OnOutcome] = {}
+        self._requests: dict[RequestId, OnOutcome] = {}  # no more than the node has pending
         self._released: list[Callable[[], None]] = []
         self._stirred = trio.Event()
         self._unsaved: Charges | None = None
@@ -93,13 +95,14 @@ class ChannelHub:
         for key in [key for key in self._waiting if key[0] == channel_id]:
             del self._waiting[key]
 
+    def withdraw_one(self, channel_id: str, key: str) -> None:
+        """One transmission is not needed any more."""
+        if self._waiting.pop((channel_id, key), None) is not None:
+            self.limiter.withdraw(channel_id, key)
+
     def expect(self, request_id: RequestId, on_outcome: OnOutcome) -> None:
         """Hear what becomes of a message given to the node."""
         self._requests[request_id] = on_outcome
-
-    def expect_no_more(self, request_id: RequestId) -> None:
-        """It does not matter any more."""
-        self._requests.pop(request_id, None)
 
     def _follow(self, step: RateStep) -> None:
         for dropped in step.dropped:
@@ -110,10 +113,10 @@ class ChannelHub:
             waiting = self._waiting.pop((transmission.channel_id, transmission.key), None)
             if waiting is not None:
                 self._released.append(waiting.go)
-        if step.charges is None:
-            self._release()
-        else:
+        if step.charges is not None:
             self._unsaved = step.charges
+        if self._unsaved is None:  # else what was charged for is released when that is saved
+            self._release()
         self._stirred.set()
 
     def _release(self) -> None:
@@ -127,22 +130,18 @@ class ChannelHub:
     # What the node says
 
     def propagated(self, event: Event[MessageRecord]) -> None:
-        """A message has been taken by a peer."""
-        record = event.detail
-        heard = self._requests.get(record.request_id or "")
-        if heard is not None:
-            heard(record, "propagated")
-
-    def sent(self, event: Event[MessageRecord]) -> None:
-        """A message was sent: nothing more will be heard of it."""
-        self._requests.pop(event.detail.request_id or "", None)
-
-    def failed(self, event: Event[MessageRecord]) -> None:
-        """A message was given up."""
+        """A message has been taken by a peer, now or (`message:sent`) in an earlier life of the node."""
         record = event.detail
         heard = self._requests.pop(record.request_id or "", None)
         if heard is not None:
-            heard(record, "error")
+            heard(record, "propagated")
+
+    def failed(self, event: Event[MessageRecord]) -> None:
+        """A message was given up; perhaps peers have taken it, but stores do not have it."""
+        record = event.detail
+        heard = self._requests.pop(record.request_id or "", None)
+        if heard is not None:
+            heard(record, "propagated" if record.propagated else "error")
 
     # Live
 
@@ -186,15 +185,17 @@ async def open_hub(node: Node, config: ChannelsConfig) -> AsyncGenerator[Channel
         async with open_service_nursery() as nursery:
             hub = ChannelHub(node, config, store, limiter, nursery)
             events.add_event_listener("message:propagated", hub.propagated)
-            events.add_event_listener("message:sent", hub.sent)
+            events.add_event_listener("message:sent", hub.propagated)
             events.add_event_listener("message:error", hub.failed)
             nursery.start_soon(hub.run)
             try:
                 yield hub
             finally:
                 events.remove_event_listener("message:propagated", hub.propagated)
-                events.remove_event_listener("message:sent", hub.sent)
+                events.remove_event_listener("message:sent", hub.propagated)
                 events.remove_event_listener("message:error", hub.failed)
+            for end in tuple(hub.endings.values()):
+                end()
     finally:
         await store.close()
 

@@ -95,6 +95,11 @@ class Reassembler:
             self._give_up(step, oldest, GivenUp.TIMEOUT)
         return step
 
+    def begin_anew(self, now: float) -> None:
+        """Nothing could arrive for a while, which says nothing of the senders: timeouts start anew."""
+        for sending in self._open.values():
+            sending.advanced_at = now
+
     def next_tick(self) -> float:
         """When `tick` has something to do; infinity if nothing is to come."""
         if self._unchecked:
