@@ -6,6 +6,7 @@ saved is saved in one transaction before the rest is acted on: a machine made of
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -248,9 +249,9 @@ class Conversation:
         """When `tick` is due, in nanoseconds since 1970; None: not before something else happens."""
         due = self.reassembler.next_tick()
         sds = self.sds.next_tick()
-        if due == float("inf"):
+        if due == math.inf:
             return sds
-        own = max(0, int(due * _NS))
+        own = int(max(0.0, due) * _NS)  # at once is minus infinity
         return own if sds is None else min(own, sds)
 
     def take(self, now_ns: int) -> Step:
