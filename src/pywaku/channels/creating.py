@@ -19,6 +19,7 @@ from pywaku.errors import InvalidInput, UnsupportedTopic
 from pywaku.messaging.node import Node
 from pywaku.messaging.record import PlainCodec
 from pywaku.topics import ContentTopic
+from pywaku.wire.sds import MAX_ID_LENGTH
 
 _HUB: Final = "channels"
 _TOPIC: Final = "content-topic"
@@ -60,8 +61,7 @@ async def create_reliable_channel(
     """
     ContentTopic.parse(content_topic)
     for name, value in (("channel_id", channel_id), ("sender_id", sender_id)):
-        if not isinstance(value, str) or not value:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"{name}: is a text that is not empty, not {value!r}")
+        _require_name(name, value)
     codec = PlainCodec(content_topic, pubsub_topic or node.pubsub_topic_of(content_topic))
     if codec.pubsub_topic not in node.pubsub_topics:
         raise UnsupportedTopic(f"{codec.pubsub_topic} is no shard of this node")
@@ -91,6 +91,17 @@ async def create_reliable_channel(
         hub.scopes.discard(scope)
         raise
     return channel
+
+
+def _require_name(name: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(f"{name}: is a text that is not empty, not {value!r}")
+    if len(value) > MAX_ID_LENGTH:
+        raise InvalidInput(f"{name}: has at most {MAX_ID_LENGTH} characters, not {len(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{name}: {value!r} cannot be encoded as UTF-8") from None
 
 
 async def _hub(node: Node) -> ChannelHub:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,7 +18,8 @@ from pywaku.journal import RunBlocking, in_thread
 
 VERSION: Final = 1
 APPLICATION_ID: Final = int.from_bytes(b"WAKC", "big")
-_MANY: Final = 500
+_SCOPE: Final = "scope "
+_TABLE: Final = "table "
 
 T = TypeVar("T")
 
@@ -81,28 +83,41 @@ class SqliteChannelStore:
     def _load(self, scope: Scope) -> list[Row]:
         found = self._connection.execute(
             "SELECT names.name, rows.key, rows.value FROM rows JOIN names ON names.id = rows.place "
-            "WHERE rows.scope = ?",
-            (self._name(self._scopes, scope),),
+            "WHERE rows.scope = (SELECT id FROM names WHERE name = ?)",
+            (_SCOPE + scope,),
         )
-        return [Row(table, key, value) for table, key, value in found]
+        return [Row(table.removeprefix(_TABLE), key, value) for table, key, value in found]
 
     def _apply(self, scope: Scope, changes: Sequence[RowChange]) -> None:
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            place = self._name(self._scopes, scope)
+        with self._transaction():
+            place = self._name(self._scopes, scope, _SCOPE)
             last: dict[tuple[int, str], bytes | None] = {}
             for table, key, value in changes:
-                last[self._name(self._tables, table), key] = value
-            connection.executemany(
+                last[self._name(self._tables, table, _TABLE), key] = value
+            self._connection.executemany(
                 "DELETE FROM rows WHERE scope = ? AND place = ? AND key = ?",
                 [(place, table, key) for (table, key), value in last.items() if value is None],
             )
-            connection.executemany(
+            self._connection.executemany(
                 "INSERT INTO rows VALUES (?, ?, ?, ?) "
                 "ON CONFLICT (scope, place, key) DO UPDATE SET value = excluded.value",
                 [(place, table, key, value) for (table, key), value in last.items() if value is not None],
             )
+
+    def _forget(self, scope: Scope) -> None:
+        with self._transaction():
+            self._connection.execute(
+                "DELETE FROM rows WHERE scope = (SELECT id FROM names WHERE name = ?)", (_SCOPE + scope,)
+            )
+            self._connection.execute("DELETE FROM names WHERE name = ?", (_SCOPE + scope,))
+        self._scopes.pop(scope, None)
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
             connection.execute("COMMIT")
         except BaseException:
             self._scopes.clear()
@@ -111,20 +126,12 @@ class SqliteChannelStore:
                 connection.execute("ROLLBACK")
             raise
 
-    def _forget(self, scope: Scope) -> None:
-        place = self._name(self._scopes, scope)
-        while self._connection.execute(
-            "DELETE FROM rows WHERE rowid IN (SELECT rowid FROM rows WHERE scope = ? LIMIT ?)",
-            (place, _MANY),
-        ).rowcount:
-            pass
-
-    def _name(self, known: dict[str, int], name: str) -> int:
+    def _name(self, known: dict[str, int], name: str, kind: str) -> int:
         """Names are long and often the same: rows have a number instead."""
         number = known.get(name)
         if number is None:
-            self._connection.execute("INSERT OR IGNORE INTO names (name) VALUES (?)", (name,))
-            found = self._connection.execute("SELECT id FROM names WHERE name = ?", (name,)).fetchone()
+            self._connection.execute("INSERT OR IGNORE INTO names (name) VALUES (?)", (kind + name,))
+            found = self._connection.execute("SELECT id FROM names WHERE name = ?", (kind + name,)).fetchone()
             number = known[name] = found[0]
         return number
 
@@ -145,22 +152,11 @@ def _open(name: str) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, name: str) -> None:
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    _version(connection, name)  # before anything is written, for it may be somebody else's
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("BEGIN EXCLUSIVE")
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    empty: bool = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-    if mark != APPLICATION_ID and not (empty and mark == version == 0):
-        raise RecordError(
-            f"channels {name}: this is a database of something else; choose another file", reason="version"
-        )
-    if version > VERSION:
-        raise RecordError(
-            f"channels {name}: its tables are of version {version}, this program knows up to {VERSION}; "
-            "use a newer pywaku",
-            reason="version",
-        )
+    version = _version(connection, name)
     if version == 0:
         connection.execute("CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)")
         connection.execute(
@@ -176,6 +172,24 @@ def _prepare(connection: sqlite3.Connection, name: str) -> None:
             f"channels {name}: it is damaged ({found}); restore a copy, or move it away to start anew",
             reason="corrupt",
         )
+
+
+def _version(connection: sqlite3.Connection, name: str) -> int:
+    """The version of the tables, 0 where there are none yet."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    empty: bool = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+    if mark != APPLICATION_ID and not (empty and mark == version == 0):
+        raise RecordError(
+            f"channels {name}: this is a database of something else; choose another file", reason="version"
+        )
+    if version > VERSION:
+        raise RecordError(
+            f"channels {name}: its tables are of version {version}, this program knows up to {VERSION}; "
+            "use a newer pywaku",
+            reason="version",
+        )
+    return version
 
 
 def _clear(name: str, work: Callable[[], T]) -> T:
