@@ -73,13 +73,33 @@ def test_the_latest_are_asked_for_once_a_store_can_be_reached_after_an_outage_an
     policy = QueryOnConnect(300)
     assert not policy.due(0, store_available=False)
     assert policy.due(1, store_available=True)
+    policy.begun()
     policy.done(1)
     assert not policy.due(2, store_available=True)
     policy.outage()
     assert policy.due(3, store_available=True)
+    policy.begun()
     policy.done(3)
     assert not policy.due(302, store_available=True)
     assert policy.due(303, store_available=True)
+    policy.begun()
+    policy.outage()
+    policy.done(304)
+    assert policy.due(304, store_available=True), "the outage was after the question"
+
+
+def test_stores_that_do_not_answer_are_asked_ever_more_rarely() -> None:
+    policy = QueryOnConnect(300)
+    asked: list[int] = []
+    for now in range(200):
+        if policy.due(now, store_available=True):
+            policy.begun()
+            asked.append(now)
+            policy.failed(now)
+    assert asked == [0, 2, 6, 14, 30, 62, 126, 190]
+    policy.done(200)
+    policy.outage()
+    assert policy.due(254, store_available=True)
 
 
 # With a store

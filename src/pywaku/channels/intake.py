@@ -143,8 +143,12 @@ class Intake:
         stores = self._node.parts.stores
         while True:
             available = self._channel.healthy and bool(stores.peers(self._codec.pubsub_topic))
-            if self._query.due(trio.current_time(), store_available=available) and await self._ask():
-                self._query.done(trio.current_time())
+            if self._query.due(trio.current_time(), store_available=available):
+                self._query.begun()
+                if await self._ask():
+                    self._query.done(trio.current_time())
+                else:
+                    self._query.failed(trio.current_time())
             await trio.sleep(_LOOK_S)
 
     async def _ask(self) -> bool:
@@ -165,6 +169,7 @@ class Intake:
                 for entry in page.entries:
                     data = await self._take_entry(entry)
                     leads_on = leads_on or (data is not None and self._has_history(data))
+                await self._channel.room()
                 if leads_on:
                     break
         except StoresExhausted as error:

@@ -72,26 +72,38 @@ class Search:
 class QueryOnConnect:
     """Whether to ask stores for the latest messages (RELIABLE-CHANNEL-API, Query on connect).
 
-    That is when a store can be reached, and there was no such query yet, or an outage since the last one, or
-    it is longer ago than a threshold.
+    That is when a store can be reached, and there was no such query yet, or an outage since the last one
+    began, or it is longer ago than a threshold. After one that fails there is a pause, longer each time.
     """
 
     def __init__(self, threshold_s: float) -> None:
         self._threshold_s = threshold_s
-        self._last: float | None = None
-        self._outage = False
+        self._last = float("-inf")
+        self._wanted = True
+        self._vain = 0
+        self._again_at = float("-inf")
 
     def outage(self) -> None:
         """The node could not reach anybody."""
-        self._outage = True
+        self._wanted = True
 
     def due(self, now: float, *, store_available: bool) -> bool:
         """Is it time?"""
-        if not store_available:
+        if not store_available or now < self._again_at:
             return False
-        return self._last is None or self._outage or now - self._last >= self._threshold_s
+        return self._wanted or now - self._last >= self._threshold_s
+
+    def begun(self) -> None:
+        """Stores are being asked."""
+        self._wanted = False
 
     def done(self, now: float) -> None:
-        """It was asked, and answered."""
+        """They have answered."""
         self._last = now
-        self._outage = False
+        self._vain = 0
+
+    def failed(self, now: float) -> None:
+        """None has answered."""
+        self._wanted = True
+        self._vain = min(self._vain + 1, _LONGEST_DOUBLINGS)
+        self._again_at = now + 2**self._vain
