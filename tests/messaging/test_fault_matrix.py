@@ -20,3 +20,8 @@ async def test_a_message_comes_once_or_its_sender_has_an_error(cell: Cell, tmp_p
 
 def test_cells_have_names_of_their_own() -> None:
     assert len({cell.name for cell in CELLS}) == len(CELLS)
+
+
+def test_the_matrix_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "fault-matrix.md").read_text()
+    assert [cell.name for cell in CELLS if f"| {cell.fault} |" not in text] == []

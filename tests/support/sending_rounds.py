@@ -117,7 +117,9 @@ async def _assemble(stage: Stage, services: int) -> list[_Party]:
         await party.actor.start()
         await party.subscribe()
     await until(lambda: all(party.actor.node.health != "Unhealthy" for party in parties))
-    await until(lambda: all(len(each.node.relay.mesh(SHARD)) >= 3 for each in stage.services))
+    await until(
+        lambda: all(len(each.node.relay.mesh(SHARD)) >= min(3, services + 1) for each in stage.services)
+    )
     return parties
 
 
