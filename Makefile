@@ -52,7 +52,8 @@ contract: $(READY) ## who may import whom
 
 # Node.js: the machine's own from version 20 on, else the one that comes as a Python wheel.
 NODE_READY := interop/js/node_modules/.ready
-$(NODE_READY): interop/js/package.json interop/js/package-lock.json requirements/node.txt | $(READY)
+NODE_PACKAGES := $(wildcard interop/*/package.json interop/*/package-lock.json)
+$(NODE_READY): $(NODE_PACKAGES) interop/node-setup.sh requirements/node.txt | $(READY)
 	@interop/node-setup.sh "$(PYTHON)"
 	@touch $@
 
@@ -81,4 +82,4 @@ lock: ## bring the locked development environment up to date
 	@tools/lock.sh "$(PYTHON)"
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .node .postgres interop/js/node_modules .hypothesis .ruff_cache .pytest_cache build dist site
+	rm -rf $(VENV) .node .postgres interop/*/node_modules .hypothesis .ruff_cache .pytest_cache build dist site

@@ -30,7 +30,8 @@ fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-for folder in js js-waku js-encryption js-sds; do
+for package in "$root"/interop/*/package.json; do
+  folder=$(basename "$(dirname "$package")")
   cd "$root/interop/$folder"
   npm ci --no-fund --no-audit --loglevel=error >"$log" 2>&1 || {
     cat "$log" >&2

@@ -116,6 +116,7 @@ answerCommands({
           channel: message.channelId,
           lamport: message.lamportTimestamp === undefined ? null : Number(message.lamportTimestamp),
           history: message.causalHistory.map(({ messageId }) => messageId),
+          hints: message.causalHistory.map(({ retrievalHint }) => retrievalHint ? text(retrievalHint) : null),
           bloom: message.bloomFilter && text(message.bloomFilter),
           requests: message.repairRequest.map(({ messageId, senderId }) => [messageId, senderId]),
           content: message.content && text(message.content),

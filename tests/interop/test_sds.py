@@ -14,6 +14,9 @@ import trio
 
 from interop.peer_process import PeerProcess
 from interop.sds import open_js_sds, what_is_missing_for_sds
+from pywaku.channels.conversation import Conversation, Outbound
+from pywaku.channels.events import ChannelEvent, MessageReceived, ReliableMessageDelivered
+from pywaku.channels.options import ReliableChannelOptions
 from pywaku.sds import (
     Acknowledged,
     Delivered,
@@ -249,3 +252,80 @@ async def test_message_ids_of_content_are_theirs() -> None:
     async with open_two(SdsOptions(message_ids=MessageIds.CONTENT)) as (ours, theirs):
         message_id, _ = await theirs.send(b"same")
         assert ours.send(b"same")[0] == message_id
+
+
+async def test_hints_go_both_ways() -> None:
+    # Of an own message the hint is what its sender was told when it went out, of another's how it came.
+    ours_by_us, theirs_by_us, theirs_by_them, ours_by_them = (bytes([number]) * 32 for number in range(4))
+    async with open_two() as (ours, theirs):
+        made = ours.sds.send(b"py", time.time_ns())
+        ours.sds.sent(made.message_id, time.time_ns(), retrieval_hint=ours_by_us)
+        await theirs.receive(made.data, ours_by_them)
+        sent = await theirs.call("send", content=text(b"js"), hint=text(theirs_by_them))
+        ours.sds.receive(base64.b64decode(sent["data"]), time.time_ns(), retrieval_hint=theirs_by_us)
+
+        read = await theirs.read(ours.sync())
+        assert read["history"] == [made.message_id, sent["id"]]
+        assert read["hints"] == [text(ours_by_us), text(theirs_by_us)]
+        history = decode_sds(await theirs.sync()).causal_history
+        assert [entry.retrieval_hint for entry in history] == [ours_by_them, theirs_by_them]
+
+
+class Channel:
+    """The machine of a channel of pywaku, as js-waku's own channel is made on its SDS."""
+
+    def __init__(self) -> None:
+        options = ReliableChannelOptions.js_waku()
+        self.machine = Conversation(CHANNEL, PY, options, rng=random.Random(1), now_ns=time.time_ns())
+        self.events: list[ChannelEvent] = []
+
+    def send(self, payload: bytes) -> tuple[str, bytes]:
+        """The id of the message, and what goes out."""
+        now_ns = time.time_ns()
+        message_id = self.machine.new_id(payload, now_ns)
+        self.machine.send(message_id, payload, self.machine.segments(payload), now_ns)
+        (outbound,) = self._take()
+        self.machine.sent(outbound.sds_id, time.time_ns(), bytes(32))
+        return message_id, outbound.data
+
+    def receive(self, data: bytes) -> None:
+        """Something has come."""
+        self.machine.receive(data, time.time_ns(), None)
+        self._take()
+
+    def sync(self) -> bytes:
+        """A sync message."""
+        assert self.machine.sds.sync(time.time_ns())
+        return self._take()[-1].data
+
+    def _take(self) -> list[Outbound]:
+        step = self.machine.take(time.time_ns())
+        self.events += step.events
+        return step.outbound
+
+
+async def test_a_channel_converses_with_their_sds() -> None:
+    rng = random.Random(6)
+    async with open_js_sds() as process:
+        await process.call("open", channel=CHANNEL, sender=JS, options={})
+        ours, theirs = Channel(), Theirs(process)
+        mine: list[str] = []
+        yours: list[bytes] = []
+        for number in range(100):
+            if rng.random() < 0.5:
+                message_id, data = ours.send(b"py %d" % number)
+                mine.append(message_id)
+                assert base64.b64decode((await theirs.read(data))["content"]) == b"py %d" % number
+                await theirs.receive(data)
+            else:
+                yours.append(b"js %d" % number)
+                ours.receive((await theirs.send(yours[-1]))[1])
+        ours.receive(await theirs.sync())
+        await theirs.receive(ours.sync())
+        acknowledged = await theirs.events("sds:out:message-acknowledged")
+        assert len(set(acknowledged)) == len(yours)
+        delivered = [one.request_id for one in ours.events if isinstance(one, ReliableMessageDelivered)]
+        assert sorted(delivered) == sorted(mine)
+        assert [one.payload for one in ours.events if isinstance(one, MessageReceived)] == yours
+        assert ours.machine.tracker.unfinished == ()
+        assert list(ours.machine.sds.log(1_000)) == await theirs.call("log")
