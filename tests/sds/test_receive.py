@@ -239,8 +239,44 @@ def test_own_messages_of_an_earlier_life_meet_dependencies_without_being_deliver
     assert side.hear(lost.data) is Outcome.OWN
     assert side.delivered() == ["a"]
     assert side.sds.log(5) == (lost.message_id, "a")
+    assert side.sds.missing() == ()
+    assert decoded(side.send()).bloom_filter == bloom(["a", lost.message_id])
     assert side.sds.counters.own_adopted == 1
-    assert side.sds.unacknowledged() == ()
+    assert lost.message_id not in side.sds.unacknowledged()
+
+
+def test_own_messages_that_were_given_up_are_lost_no_longer() -> None:
+    lost = Side("alice").send(b"lost state")
+    side = Side("alice", timeout_for_lost_messages_ms=1_000)
+    side.hear(content("a", lost.message_id, lamport=START_MS + 5))
+    side.tick(1_000)
+    assert side.sds.sizes().lost == 1
+    side.hear(lost.data)
+    assert side.sds.sizes().lost == 0
+
+
+def test_own_messages_of_an_earlier_life_count_for_the_clock_and_for_repair() -> None:
+    lost = Side("alice").at(500).send(b"lost state")
+    side = Side("alice")
+    side.hear(lost.data)
+    assert side.sds.lamport_timestamp == START_MS + 500
+    assert side.sds.sizes().cached == 1
+    assert side.sds.counters.own_adopted == 1
+
+
+def test_counters_say_what_was_received() -> None:
+    side = Side("alice", max_log=3)
+    own = side.send()
+    side.hear(own.data, sync(sender="alice"), SdsMessage("alice", "e", CHANNEL, content=b"x"))
+    side.hear(SdsMessage("bob", "e", CHANNEL, content=b"x"), sync(), content("far", lamport=2**63))
+    side.hear(
+        content("waits", "x"), *[content(f"m{number}", lamport=START_MS + number) for number in range(9)]
+    )
+    side.hear(content("old", lamport=START_MS))
+    found = side.sds.counters
+    assert (found.received, found.delivered, found.buffered) == (17, 9, 1)
+    assert (found.own_ignored, found.ephemeral_received, found.syncs_received) == (3, 1, 1)
+    assert (found.too_far_ahead, found.too_old, found.missing) == (1, 1, 1)
 
 
 def test_participants_say_who_was_heard_and_what_each_has_of_ours() -> None:
