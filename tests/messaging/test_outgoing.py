@@ -412,11 +412,23 @@ def test_while_unhealthy_nothing_is_confirmed_or_sent_again_and_then_it_begins_a
     assert steps(machine.tick(110)) == [("a", Step.RESENDING)]
 
 
-def test_what_stores_would_not_keep_is_sent_when_it_is_taken_unless_it_was_lost_before() -> None:
+def test_of_what_stores_would_not_keep_others_have_to_be_heard_or_it_is_an_error() -> None:
     machine = outgoing()
-    submit(machine, "late", "lost", confirm=True)
-    assert taken(machine, 0) == ["late", "lost"]
-    assert steps(machine.settled("late", Verdict.TAKEN, 0, storable=False)) == [("late", Step.SENT)]
+    submit(machine, "heard", "unheard", confirm=True)
+    assert taken(machine, 0) == ["heard", "unheard"]
+    for name in ("heard", "unheard"):
+        assert steps(machine.settled(name, Verdict.TAKEN, 0, storable=False)) == [(name, Step.PROPAGATED)]
+    assert steps(machine.seen([b"heard"])) == [("heard", Step.SENT)]
+    assert machine.checks(9) == {}
+    assert machine.tick(9.9) == []
+    assert steps(machine.tick(10)) == [("unheard", Step.FAILED)]
+    assert machine.pending == ()
+
+
+def test_what_was_taken_before_is_looked_for_though_stores_would_not_keep_it_now() -> None:
+    machine = outgoing()
+    submit(machine, "lost", confirm=True)
+    assert taken(machine, 0) == ["lost"]
     machine.settled("lost", Verdict.TAKEN, 0)
     look(machine, 3)
     machine.tick(10)

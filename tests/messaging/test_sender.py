@@ -376,13 +376,21 @@ async def test_ephemeral_messages_are_not_looked_for_in_stores() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_message_that_has_become_too_old_for_stores_is_sent_when_it_is_taken() -> None:
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_message_that_has_become_too_old_for_stores_is_sent_if_others_have_it_and_else_an_error(
+    heard: bool,
+) -> None:
     async with open_scene(confirm=True, allowed=()) as scene:
         record = scene.submit(b"a")
         await trio.sleep(60)
         scene.sender.allow([A])
         await trio.sleep(1)
-        assert (await scene.record(record)).sent
+        if heard:
+            scene.sender.own(record.message_hash, OTHER)
+        await trio.sleep(10)
+        found = await scene.record(record)
+        assert (found.sent, found.propagated) == (heard, True)
+        assert (found.error is None) is heard
         assert scene.asked == []
 
 

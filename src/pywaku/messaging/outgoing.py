@@ -34,6 +34,7 @@ class _Request:
         "error",
         "failures",
         "lacking",
+        "late",
         "message_hash",
         "propagated",
         "pubsub_topic",
@@ -60,6 +61,7 @@ class _Request:
         self.seen = False
         self.taken_at = -math.inf
         self.asked = False  # stores are being asked for it
+        self.late = False  # first taken when no store would keep it any more
         self.lacking = False  # a store has answered since it was taken, and lacks it
         self.tried = attempts > 0
         self.error: str | None = None
@@ -253,8 +255,8 @@ class Outgoing:
     ) -> list[Progress]:
         """What became of an attempt. For a request that was cancelled meanwhile nothing follows from it.
 
-        Where stores would not keep the message (not `storable`), none is asked to confirm it: that peers took
-        it is all there is to know, unless they did so before and it was lost.
+        Where stores would not keep the message any more (not `storable`), none is asked to confirm it, and it
+        is not sent again: others have to be heard to have it, soon, unless peers took it before.
         """
         self._sending -= 1
         request = self._requests.get(request_id)
@@ -272,7 +274,7 @@ class Outgoing:
                 return self._not_taken(request, error or "nobody took it", now)
 
     def _taken(self, request: _Request, now: float, *, storable: bool) -> list[Progress]:
-        request.confirm &= storable or request.propagated
+        request.late = not storable and not request.propagated
         request.failures = 0
         request.propagated = True
         request.error = None
@@ -355,6 +357,10 @@ class Outgoing:
         for request in self._due(self._resends, _State.UNCONFIRMED, now):
             if request.state is not _State.UNCONFIRMED or request.pubsub_topic not in self._allowed:
                 continue  # it was due twice, or `allow` begins anew
+            if request.late:
+                error = "peers took it when it was too old for stores, and nobody has confirmed it"
+                steps.append(self._finish(request, Step.FAILED, error))
+                continue
             answer_by = request.taken_at + self.policy.answer_within_s
             if not request.lacking and now < answer_by:
                 heapq.heappush(self._resends, (answer_by, request.turn, request))
@@ -380,7 +386,8 @@ class Outgoing:
         request.turn = self._turns
         request.taken_at = now
         request.asked = request.lacking = False
-        self._check_later(request, now)
+        if not request.late:
+            self._check_later(request, now)
         heapq.heappush(self._resends, (now + self.policy.resend_after_s, request.turn, request))
 
     def _check_later(self, request: _Request, now: float) -> None:
