@@ -192,15 +192,15 @@ async def _same_answers(store: RecordStore, model: Model) -> None:
         assert await store.by_subscription_id(name) == listed
         assert await store.by_subscription_id(name, 1, 2) == listed[1:3]
     assert await store.pending() == [known for known in model.records if known.sending]
-    received = [known for known in model.records if known.received]
+    came_or_left = [known for known in model.records if known.received or known.propagated]
     hashes = [_hash(number) for number in range(_MESSAGES)]
-    assert await store.not_received(hashes) == [
-        message_hash for message_hash in hashes if message_hash not in {k.message_hash for k in received}
+    assert await store.missing(hashes) == [
+        message_hash for message_hash in hashes if message_hash not in {k.message_hash for k in came_or_left}
     ]
-    received.reverse()
-    newest = sorted(received, key=lambda known: -known.created_ns)
+    came_or_left.reverse()
+    newest = sorted(came_or_left, key=lambda known: -known.created_ns)
     since = [known.message_hash for known in newest if known.created_ns >= 10_000_000_000]
-    assert await store.received_since(10_000_000_000, 3) == list(dict.fromkeys(since))[:3]
+    assert await store.known_since(10_000_000_000, 3) == list(dict.fromkeys(since))[:3]
 
 
 Open = Callable[[], AbstractAsyncContextManager[RecordStore]]

@@ -118,7 +118,7 @@ async def test_reads_see_what_was_put_before() -> None:
         recorder.accept(record(1, 1))
         assert await recorder.by_request_id(guid(1)) is not None
         recorder.put(receiving(1, "a"))
-        assert await recorder.not_received([hash_of(1), hash_of(2)]) == [hash_of(2)]
+        assert await recorder.missing([hash_of(1), hash_of(2)]) == [hash_of(2)]
         recorder.accept(record(2, 2))
         assert len(await recorder.pending()) == 2
         recorder.accept(record(3, 3))
@@ -126,7 +126,7 @@ async def test_reads_see_what_was_put_before() -> None:
         recorder.put(receiving(3, "a"))
         assert len(await recorder.by_subscription_id("a", 0, 5)) == 2
         recorder.put(receiving(4))
-        assert await recorder.received_since(0, 1) == [hash_of(4)]
+        assert await recorder.known_since(0, 1) == [hash_of(4)]
         recorder.accept(record(4, 4))
         assert len(await recorder.all_by_hash(hash_of(4))) == 2
 

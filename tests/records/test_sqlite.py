@@ -339,7 +339,7 @@ async def test_hashes_that_share_a_key_are_told_apart(path: Path) -> None:
             )
         assert [found.message_hash for found in await store.all_by_hash(first)] == [first]
         assert [found.message_hash for found in await store.all_by_hash(second)] == [second]
-        assert await store.not_received([first, second]) == [second]
+        assert await store.missing([first, second]) == [second]
 
 
 def test_recent_keeps_within_its_bounds() -> None:
@@ -454,8 +454,8 @@ def _plan(connection: sqlite3.Connection, statement: str) -> list[str]:
         queries.BY_CONTENT,
         queries.BY_SUBSCRIPTION,
         queries.PENDING,
-        queries.RECEIVED_OF + " (?, ?, ?)",
-        queries.RECEIVED_SINCE,
+        queries.KNOWN_OF + " (?, ?, ?)",
+        queries.KNOWN_SINCE,
         queries.FETCHED,
         writer._LOOK_UP + " (?, ?, ?)",
         pruning._TOO_OLD,
@@ -509,8 +509,8 @@ async def test_queries_and_changes_cost_the_same_however_many_records_there_are(
                         lambda: queries.select_by_content_topic(connection, TOPIC, 0, 20),
                         lambda: queries.select_by_subscription_id(connection, "a", 0, 20),
                         lambda: queries.select_pending(connection),
-                        lambda: queries.select_received_since(connection, 0, 20),
-                        lambda: queries.select_not_received(connection, [hash_of(n) for n in range(20)]),
+                        lambda: queries.select_known_since(connection, 0, 20),
+                        lambda: queries.select_missing(connection, [hash_of(n) for n in range(20)]),
                         lambda number=size + 5: store._writer.apply([adding(number)], 0),
                         lambda number=size + 5: store._writer.apply([receiving(number, "a")], 0),
                     )

@@ -277,7 +277,7 @@ class Missed:
 
     async def _take_page(self, hashes: list[bytes], peer: PeerId, topic: _Topic, *, fetch: bool) -> bool:
         unknown = [value for value in hashes if not self._inbox.knows(value)]
-        missing = set(await self._recorder.not_received(unknown)) if unknown else set[bytes]()
+        missing = set(await self._recorder.missing(unknown)) if unknown else set[bytes]()
         if self._regularly:
             self._mark((value for value in hashes if not fetch or value not in missing), peer)
         if not missing or not fetch:

@@ -184,7 +184,7 @@ async def _records(config: NodeConfig, environment: Environment, stack: AsyncExi
 
 async def _resume(recorder: Recorder, inbox: Inbox, messaging: Messaging, clock: Callable[[], int]) -> None:
     """Take up what an earlier life of the node has left: what came already, and what is still to be sent."""
-    hashes = await recorder.received_since(0, _REMEMBERED)
+    hashes = await recorder.known_since(0, _REMEMBERED)
     inbox.remember(reversed(hashes))
     pending = await recorder.pending()
     for record in pending:

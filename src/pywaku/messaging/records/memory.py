@@ -113,22 +113,22 @@ class MemoryRecordStore:
         await self._turn()
         return _page(self._by_subscription.get(subscription_id, {}), skip, take)
 
-    async def not_received(self, hashes: Sequence[bytes]) -> list[bytes]:
-        """Those that have not been received."""
+    async def missing(self, hashes: Sequence[bytes]) -> list[bytes]:
+        """Those that are missing here."""
         await self._turn()
         return [
             message_hash
             for message_hash in dict.fromkeys(hashes)
-            if not any(entry.record.received for entry in self._by_hash.get(message_hash, ()))
+            if not any(_known(entry.record) for entry in self._by_hash.get(message_hash, ()))
         ]
 
-    async def received_since(self, since_ns: int, limit: int) -> list[bytes]:
-        """The latest received."""
+    async def known_since(self, since_ns: int, limit: int) -> list[bytes]:
+        """The latest that came or left."""
         await self._turn()
         found = [
             entry
             for entry in self._entries.values()
-            if entry.record.received and entry.record.created_ns >= since_ns
+            if _known(entry.record) and entry.record.created_ns >= since_ns
         ]
         found.sort(key=lambda entry: (-entry.record.created_ns, -entry.number))
         return list(islice(dict.fromkeys(entry.record.message_hash for entry in found), limit))
@@ -258,6 +258,11 @@ class MemoryRecordStore:
         if self._closed:
             self.counters.count_error("closed")
             raise RecordError("the records in memory are closed", reason="closed")
+
+
+def _known(record: MessageRecord) -> bool:
+    """Has it come from the network, or gone there?"""
+    return record.received or record.propagated
 
 
 def _size(record: MessageRecord) -> int:

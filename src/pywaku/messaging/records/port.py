@@ -182,12 +182,12 @@ class RecordStore(Protocol):
         """What was received under a subscription (getBySubscriptionId), in that order."""
         ...
 
-    async def not_received(self, hashes: Sequence[bytes]) -> list[bytes]:
-        """Those of the messages that have not been received, each once."""
+    async def missing(self, hashes: Sequence[bytes]) -> list[bytes]:
+        """Those of the messages that are missing here, each once: neither received nor given to a peer."""
         ...
 
-    async def received_since(self, since_ns: int, limit: int) -> list[bytes]:
-        """Messages received, of records made at `since_ns` or later: newest first, each once."""
+    async def known_since(self, since_ns: int, limit: int) -> list[bytes]:
+        """Messages received or given to a peer, of records made at `since_ns` or later: newest first, each once."""
         ...
 
     async def pending(self) -> list[MessageRecord]:

@@ -166,13 +166,13 @@ class Recorder:
         """What was received under a subscription (getBySubscriptionId)."""
         return await self._read(lambda: self._store.by_subscription_id(subscription_id, skip, take))
 
-    async def not_received(self, hashes: Sequence[bytes]) -> list[bytes]:
-        """Those of the messages that have not been received."""
-        return await self._read(lambda: self._store.not_received(hashes))
+    async def missing(self, hashes: Sequence[bytes]) -> list[bytes]:
+        """Those of the messages that are missing here: neither received nor given to a peer."""
+        return await self._read(lambda: self._store.missing(hashes))
 
-    async def received_since(self, since_ns: int, limit: int) -> list[bytes]:
-        """Messages received, of records made since then: newest first."""
-        return await self._read(lambda: self._store.received_since(since_ns, limit))
+    async def known_since(self, since_ns: int, limit: int) -> list[bytes]:
+        """Messages received or given to a peer, of records made since then: newest first."""
+        return await self._read(lambda: self._store.known_since(since_ns, limit))
 
     async def pending(self) -> list[MessageRecord]:
         """The sends that are not finished, oldest first."""

@@ -15,7 +15,15 @@ from pywaku.messaging.record import MessageRecord, RequestId, SubscriptionId
 from pywaku.messaging.records.port import HASH_SIZE
 from pywaku.messaging.records.sqlite.bulk import select_in
 from pywaku.messaging.records.sqlite.names import CONTENT, PUBSUB, SUBSCRIPTION
-from pywaku.messaging.records.sqlite.rows import COLUMNS, JOINS, RECEIVED, hash_key, record_of, request_key
+from pywaku.messaging.records.sqlite.rows import (
+    COLUMNS,
+    JOINS,
+    PROPAGATED,
+    RECEIVED,
+    hash_key,
+    record_of,
+    request_key,
+)
 
 _LARGEST: Final = (1 << 63) - 1
 _NAME: Final = "(SELECT id FROM names WHERE kind = ? AND name = ?)"
@@ -45,13 +53,14 @@ PENDING: Final = (
     f"{_SELECT_PAGE} (SELECT id, id AS place FROM states INDEXED BY states_pending "  # noqa: S608
     f"WHERE flags & 1 ORDER BY id) AS page CROSS JOIN records AS r ON r.id = page.id {JOINS}"
 )
-RECEIVED_OF: Final = (
+_KNOWN: Final = RECEIVED | PROPAGATED  # what came and what left need not be fetched
+KNOWN_OF: Final = (
     "SELECT r.message_hash FROM records AS r INDEXED BY records_by_hash "  # noqa: S608
-    f"CROSS JOIN states AS s ON s.id = r.id WHERE s.flags & {RECEIVED} AND r.hash_key IN"
+    f"CROSS JOIN states AS s ON s.id = r.id WHERE s.flags & {_KNOWN} AND r.hash_key IN"
 )
-RECEIVED_SINCE: Final = (
+KNOWN_SINCE: Final = (
     "SELECT r.message_hash FROM records AS r INDEXED BY records_by_time "  # noqa: S608
-    f"CROSS JOIN states AS s ON s.id = r.id WHERE r.created >= ? AND s.flags & {RECEIVED} "
+    f"CROSS JOIN states AS s ON s.id = r.id WHERE r.created >= ? AND s.flags & {_KNOWN} "
     "ORDER BY r.created DESC, r.id DESC"
 )
 FETCHED: Final = f"SELECT until FROM fetched WHERE content = {_NAME} AND pubsub = {_NAME}"  # noqa: S608
@@ -94,19 +103,19 @@ def select_pending(connection: sqlite3.Connection) -> list[MessageRecord]:
     return _in_order(connection.execute(PENDING).fetchall())
 
 
-def select_not_received(connection: sqlite3.Connection, hashes: Sequence[bytes]) -> list[bytes]:
-    """Those of the messages that have not been received."""
+def select_missing(connection: sqlite3.Connection, hashes: Sequence[bytes]) -> list[bytes]:
+    """Those of the messages that have neither been received nor given to a peer."""
     wanted = dict.fromkeys(hashes)
     keys = list({hash_key(message_hash): None for message_hash in wanted if len(message_hash) == HASH_SIZE})
-    for (message_hash,) in select_in(connection, RECEIVED_OF, keys):
+    for (message_hash,) in select_in(connection, KNOWN_OF, keys):
         wanted.pop(message_hash, None)
     return list(wanted)
 
 
-def select_received_since(connection: sqlite3.Connection, since_ns: int, limit: int) -> list[bytes]:
-    """The latest messages received."""
+def select_known_since(connection: sqlite3.Connection, since_ns: int, limit: int) -> list[bytes]:
+    """The latest messages received or given to a peer."""
     found: dict[bytes, None] = {}
-    rows = connection.execute(RECEIVED_SINCE, (since_ns,))
+    rows = connection.execute(KNOWN_SINCE, (since_ns,))
     while len(found) < limit and (some := rows.fetchmany(limit - len(found))):
         found.update(dict.fromkeys(message_hash for (message_hash,) in some))
     rows.close()

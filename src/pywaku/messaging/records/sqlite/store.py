@@ -131,13 +131,13 @@ class SqliteRecordStore:
             lambda connection: queries.select_by_subscription_id(connection, subscription_id, skip, take)
         )
 
-    async def not_received(self, hashes: Sequence[bytes]) -> list[bytes]:
+    async def missing(self, hashes: Sequence[bytes]) -> list[bytes]:
         """Those that have not been received."""
-        return await self._read(lambda connection: queries.select_not_received(connection, hashes))
+        return await self._read(lambda connection: queries.select_missing(connection, hashes))
 
-    async def received_since(self, since_ns: int, limit: int) -> list[bytes]:
+    async def known_since(self, since_ns: int, limit: int) -> list[bytes]:
         """The latest received."""
-        return await self._read(lambda connection: queries.select_received_since(connection, since_ns, limit))
+        return await self._read(lambda connection: queries.select_known_since(connection, since_ns, limit))
 
     async def pending(self) -> list[MessageRecord]:
         """The sends that are not finished."""
