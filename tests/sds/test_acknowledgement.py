@@ -185,3 +185,15 @@ def test_the_retries_of_both_reliable_channel_apis_are_options() -> None:
     assert (first.acknowledgement_timeout_ms, first.max_retransmissions) == (30_000, 10)
     assert (second.causal_history_size, first.causal_history_size) == (2, 200)
     assert first.possible_acks_threshold == second.possible_acks_threshold == 2
+
+
+def test_where_each_of_several_has_to_acknowledge_the_time_doubles_with_each_transmission() -> None:
+    side = Side("alice", sync_min_interval_ms=0, max_retransmissions=3)
+    side.send(recipients={"bob", "carol"})
+    times: list[int] = []
+    for now_ms in range(0, 200_000, 1_000):
+        for one in side.tick(now_ms):
+            times.append(now_ms)
+            side.sds.sent(one.message_id, side.now_ns)
+    assert times == [5_000, 15_000, 35_000]
+    assert [type(event) for event in side.events] == [NotAcknowledged]

@@ -16,6 +16,8 @@ LOST: Final = 1
 """The kind of its timers."""
 _REQUEST: Final = 0
 _MAX_DOUBLINGS: Final = 16
+_REQUESTS: Final = 6
+"""Requests that there is time for, about, before a message is given up."""
 
 
 class Missing:
@@ -148,12 +150,19 @@ class MissingMessages:
             self._request_later(missing, now_ms)
 
     def _request_later(self, missing: Missing, now_ms: int) -> None:
-        """A response may take T_max; after that our usual delay, and twice the time with each request."""
+        """A response may take T_max; after that our usual delay, and twice the time with each request.
+
+        But requests and responses are lost like other messages, so there are a few before it is given up.
+        """
         repair = self._options.repair
         if repair is not None:
             message_id = missing.entry.message_id
             pause_ms = repair.t_max_ms + request_delay_ms(self._me, message_id, repair)
-            request_ms = now_ms + (pause_ms << min(missing.requests, _MAX_DOUBLINGS))
+            pause_ms <<= min(missing.requests, _MAX_DOUBLINGS)
+            timeout_ms = self._options.timeout_for_lost_messages_ms
+            if timeout_ms is not None:
+                pause_ms = min(pause_ms, max(repair.t_min_ms, timeout_ms // _REQUESTS))
+            request_ms = now_ms + pause_ms
             missing.request_ms = request_ms
             missing.requests += 1
             self._requests.set(_REQUEST, message_id, request_ms)

@@ -10,6 +10,8 @@ from pywaku.errors import InvalidInput
 
 MAX_CAUSAL_HISTORY: Final = 200
 """Entries that a message of ours names at most."""
+MAX_RESEND_DOUBLINGS: Final = 6
+"""Where each of several has to acknowledge a message, the time for that is doubled so often."""
 MAX_HEADS: Final = 1_000
 """Loose ends of the log that are kept in mind; each message names the oldest of them."""
 MAX_BLOOM_CAPACITY: Final = 50_000
@@ -116,8 +118,8 @@ class SdsOptions:
     def longest_wait_ms(self) -> int:
         """No timer of a channel is further away than this."""
         return max(
-            self.acknowledgement_timeout_ms,
-            self.resend_possibly_acknowledged_ms,
+            self.acknowledgement_timeout_ms << MAX_RESEND_DOUBLINGS,
+            self.resend_possibly_acknowledged_ms << MAX_RESEND_DOUBLINGS,
             2 * (self.timeout_for_lost_messages_ms or 0),
             2 * self.sync_min_interval_ms,
             0 if self.repair is None else self.repair.t_max_ms,

@@ -9,7 +9,7 @@ from pywaku.errors import InvalidInput
 from pywaku.sds.bloom import BloomShape, Cells, has_cells
 from pywaku.sds.bodies import Bodies
 from pywaku.sds.changes import Rows, Touch, pack, unpack
-from pywaku.sds.options import SdsOptions
+from pywaku.sds.options import MAX_RESEND_DOUBLINGS, SdsOptions
 from pywaku.sds.timers import Timers
 from pywaku.sds.types import Acknowledged, AcknowledgedBy, PossiblyAcknowledged, SdsEvent
 
@@ -140,6 +140,8 @@ class OutgoingBuffer:
                 if message.possibly_acknowledged
                 else options.acknowledgement_timeout_ms
             )
+            if message.recipients is not None:  # each has to say something, and is in no hurry to
+                timeout_ms <<= min(message.transmissions - 1, MAX_RESEND_DOUBLINGS)
             self._timers.set(RESEND, message.message_id, message.sent_ms + timeout_ms)
 
     def send_again(self, message: Unacknowledged, *, counts: bool) -> bytes:
