@@ -320,3 +320,22 @@ async def test_established_ends_when_nobody_wants_it_any_more() -> None:
             nursery.start_soon(filtered.established, SHARD, "t")
             await trio.sleep(10)
             filtered.want_no_more(SHARD, "t")
+
+
+@pytest.mark.virtual
+async def test_a_request_that_fails_in_an_unforeseen_way_ends_nothing_but_itself() -> None:
+    async with open_scene(A, B) as (filtered, _, nodes):
+
+        async def answer(kind: Kind, peer: PeerId) -> int:
+            if peer == A and trio.current_time() < 200:
+                raise ValueError("nobody thought of this")
+            return await nodes.agree(kind, peer)
+
+        nodes.answer = answer
+        filtered.want(SHARD, "/test/1/one/proto")
+        await filtered.established(SHARD, "/test/1/one/proto")
+        assert nodes.subscribed == {B: {"/test/1/one/proto"}}
+        await trio.sleep(100)  # pings fail alike
+        filtered.want(SHARD, "/test/1/two/proto")
+        await trio.sleep(1)
+        assert nodes.subscribed == {B: {"/test/1/one/proto", "/test/1/two/proto"}}

@@ -195,3 +195,17 @@ async def test_without_a_service_node_it_waits_for_one_a_while() -> None:
 async def _offer_later(pool: StagedPool) -> None:
     await trio.sleep(3)
     pool.offer(A)
+
+
+@pytest.mark.virtual
+async def test_a_push_that_fails_in_an_unforeseen_way_ends_nothing_but_itself() -> None:
+    async def fail() -> PushResult:
+        await trio.sleep(0.1)
+        raise ValueError("nobody thought of this")
+
+    async with open_scene({A: fail, B: after(1)}) as (pushing, _, _asked):
+        handover = await pushing.push(SHARD, MESSAGE)
+        assert handover.verdict is Verdict.TAKEN
+        assert handover.taken_by == (B,)
+    async with open_scene({A: fail, B: fail}) as (pushing, _, _asked):
+        assert (await pushing.push(SHARD, MESSAGE)).verdict is Verdict.FAILED

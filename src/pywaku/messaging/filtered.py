@@ -22,6 +22,7 @@ from pywaku.peers.pool import Ping, Replace, Use
 from pywaku.peers.pools import NodePool, PoolEvent, Pools
 from pywaku.peers.services import Outcome, Service
 from pywaku.protocols.filter import FilterClient
+from pywaku.tasks import run_guarded
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class _FilteredShard:
         self._agreed: dict[PeerId, set[str]] = {}  # of each node in use, what it has agreed to push
         self._busy: set[PeerId] = set()
         self._changed = trio.Event()
+        self._closed = False
         self._unwatch: Callable[[], None] = pool.watch(self._heard)
 
     def want(self, content_topic: str) -> None:
@@ -120,7 +122,8 @@ class _FilteredShard:
             await self._changed.wait()
 
     def close(self) -> None:
-        """Hear of the pool no more."""
+        """Hear of the pool no more, and ask nobody for anything."""
+        self._closed = True
         self._unwatch()
 
     def _heard(self, event: PoolEvent) -> None:
@@ -132,7 +135,7 @@ class _FilteredShard:
                 self._client.forget(old)
                 self._agreed.pop(old, None)
             case Ping(peer):
-                self._nursery.start_soon(self._ping, peer)
+                self._nursery.start_soon(run_guarded, self._ping, peer)
 
     def _wake(self) -> None:
         self._changed.set()
@@ -143,9 +146,9 @@ class _FilteredShard:
             self._settle_at(peer)
 
     def _settle_at(self, peer: PeerId) -> None:
-        if peer not in self._busy:
+        if peer not in self._busy and not self._closed:
             self._busy.add(peer)
-            self._nursery.start_soon(self._settle, peer)
+            self._nursery.start_soon(run_guarded, self._settle, peer)
 
     async def _settle(self, peer: PeerId) -> None:
         """Have a node push what is wanted and nothing else.

@@ -132,6 +132,7 @@ class Messaging:
         if listener is not None and not callable(listener):
             raise InvalidInput(f"listener: is a function of one record, not {listener!r}")
         self._require_supported(decoder.pubsub_topic, "Cannot create subscription.")
+        WakuMessage(b"", decoder.content_topic)  # raises for a content topic that no message can have
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             raise LimitExceeded(f"{MAX_SUBSCRIPTIONS} subscriptions are the most at a time")
         subscription = Subscription(self._guid(), decoder, capacity, self.unsubscribe)

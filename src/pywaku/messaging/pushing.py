@@ -21,6 +21,7 @@ from pywaku.messaging.transport import Handover
 from pywaku.peers.pools import NodePool, Pools
 from pywaku.peers.services import WITHOUT_CODE, Outcome, Service
 from pywaku.protocols.lightpush import INVALID_MESSAGE, LightpushClient, PushResult
+from pywaku.tasks import run_guarded
 from pywaku.wire.lightpush import Status
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Pushing:
             await self._push(pool, nodes[0], pubsub_topic, message, pushes)
             return pushes.handover()
         for peer in nodes:
-            self._nursery.start_soon(self._push, pool, peer, pubsub_topic, message, pushes)
+            self._nursery.start_soon(run_guarded, self._push, pool, peer, pubsub_topic, message, pushes)
         await pushes.decided.wait()
         return pushes.handover()
 
