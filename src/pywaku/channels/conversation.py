@@ -26,6 +26,7 @@ from pywaku.channels.events import (
 from pywaku.channels.options import ALL_KNOWN, ANY, ReliableChannelOptions
 from pywaku.channels.ratequeue import Kind
 from pywaku.channels.rows import OUTBOX, SEGMENTS, KeptHeads, Row, RowChange, kept_sendings, segment_rows
+from pywaku.channels.store import scope_of
 from pywaku.channels.tracker import Tracker
 from pywaku.errors import DecodeError, InvalidInput
 from pywaku.sds import (
@@ -144,8 +145,11 @@ class Conversation:
     # Sending
 
     def new_id(self, payload: bytes, now_ns: int) -> MessageId:
-        """An id for a message: keccak256 over the sender, the time and the payload."""
-        return unique_id(self.sds.sender_id, now_ns, payload)
+        """An id for a message: keccak256 over the channel, the sender, the time and the payload.
+
+        All channels of a node share its request ids, and clocks may be coarse.
+        """
+        return unique_id(scope_of(self.sds.channel_id, self.sds.sender_id), now_ns, payload)
 
     def segments(self, payload: bytes) -> SegmentedPayload | None:
         """The payload in segments; takes its time for a large one. None: it goes as it is."""
