@@ -84,6 +84,8 @@ async def open_messaging(
 
         missed = Missed(stores, recorder, inbox, clock, sender.in_store, regularly=config.store_confirmation)
         searches = config.store_confirmation or config.fetch_missed
+        if searches:
+            stores.look_out(config.topics)
         watch = HealthWatch(
             Health("edge" if config.mode == "edge" else "relay", config.topics),
             transport,

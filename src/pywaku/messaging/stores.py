@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,6 +59,11 @@ class Stores:
 
     def _pool(self, pubsub_topic: str) -> NodePool:
         return self._pools.open(need_of(Service.STORE, pubsub_topic))
+
+    def look_out(self, pubsub_topics: Iterable[str]) -> None:
+        """Have store nodes of these shards at hand when they are needed."""
+        for topic in pubsub_topics:
+            self._pool(topic)
 
     def peers(self, pubsub_topic: str, *, avoid: Collection[PeerId] = ()) -> list[PeerId]:
         """The store nodes to ask, best first; those to `avoid` last, after those that failed lately."""
