@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
 import pywaku
+from pywaku.archive.port import StoredMessage
 from pywaku.errors import InvalidInput
 from pywaku.message import WakuMessage
 from pywaku.messaging.record import Message, MessageRecord, PlainCodec
@@ -40,3 +43,77 @@ async def test_what_is_unsubscribed_after_the_node_was_closed_is_so_already() ->
         node.unsubscribe(pywaku.BACKGROUND_SUBSCRIPTION)
         subscription.unsubscribe()
         assert node.active_subscriptions == ()
+
+
+class _Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even this")
+
+
+class _Unreadable(PlainCodec):
+    """A decoder that fails, and fails to say how."""
+
+    def decode(self, message: WakuMessage) -> bytes | None:
+        """Never."""
+        raise _Wordless
+
+
+async def test_a_decoder_that_fails_whichever_way_costs_nobody_else_a_message() -> None:
+    async with open_waku_world() as world, world.node("a") as a, world.node("b", a) as b:
+        await until(lambda: bool(a.health != "Unhealthy" != b.health))
+        broken = [await node.subscribe(_Unreadable(TOPIC, SHARD)) for node in (a, b)]
+        fine = [await node.subscribe(node.codec(TOPIC)) for node in (a, b)]
+        for number in range(3):
+            a.send(a.codec(TOPIC), Message(b"%d" % number))
+        for subscription in fine:
+            assert [(await anext(subscription)).message.payload for _ in range(3)] == [b"0", b"1", b"2"]
+        assert [len(each) for each in broken] == [0, 0]
+        record = (await b.messages.get_by_content_topic(TOPIC))[0]
+        assert record.error is not None
+        assert "_Wordless" in record.error
+
+
+async def test_a_listener_that_always_fails_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[bytes] = []
+
+    def fail(record: MessageRecord) -> None:
+        heard.append(record.message.payload)
+        raise ValueError("of the application")
+
+    async with open_waku_world() as world, world.node("a") as a, world.node("b", a) as b:
+        await until(lambda: bool(a.health != "Unhealthy" != b.health))
+        await b.subscribe(b.codec(TOPIC), fail)
+        for number in range(20):
+            a.send(a.codec(TOPIC), Message(b"%d" % number))
+        await until(lambda: len(heard) == 20)
+    lines = [record for record in caplog.records if "listener" in record.getMessage()]
+    assert len(lines) == 2  # the first, with its traceback, and the tenth
+    assert lines[0].exc_info is not None
+
+
+async def test_a_search_that_fails_in_an_unforeseen_way_is_done_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        open_waku_world() as world,
+        open_services(world, 2, stores=1) as services,
+        world.node("mine", *services) as node,
+    ):
+        await until(lambda: node.health != "Unhealthy")
+        list_hashes, failures = node.parts.stores.list_hashes, 0
+
+        def list_badly(*arguments: Any) -> Any:
+            nonlocal failures
+            if failures < 2:
+                failures += 1
+                raise ValueError("nobody thought of this")
+            return list_hashes(*arguments)
+
+        monkeypatch.setattr(node.parts.stores, "list_hashes", list_badly)
+        messages = await node.subscribe(node.codec(TOPIC))
+        missed = WakuMessage(b"missed", TOPIC, timestamp_ns=node.parts.environment.clock())
+        await trio.sleep(0.5)
+        world.archives["service-1"].insert_now([StoredMessage.of(SHARD, missed, 0)])
+        with trio.fail_after(60):
+            assert (await anext(messages)).message == missed
+        assert failures == 2

@@ -187,7 +187,7 @@ class Inbox:
                 read = subscription.read(record)
             except Exception as raised:
                 self.counters.undecodable += 1
-                error = f"{type(raised).__name__}: {raised}"
+                error = _in_words(raised)
                 logger.debug("message not decoded: subscription=%s error=%s", subscription.id, error)
                 continue
             if read is None:
@@ -227,3 +227,11 @@ class Inbox:
     def pressed(self) -> bool:
         """Is there anyone to wait for (`let_others_catch_up`)?"""
         return bool(self._crowded) or self._recorder.full
+
+
+def _in_words(error: Exception) -> str:
+    """What a decoder has raised; it may fail to say even that."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

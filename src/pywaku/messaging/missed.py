@@ -203,6 +203,9 @@ class Missed:
         except RecordError as error:
             logger.warning("missed messages not looked for: topic=%s error=%s", topic.pubsub_topic, error)
             done = False
+        except Exception:  # whatever it was about must not end the searches, and with them the node
+            logger.exception("missed messages not looked for: topic=%s", topic.pubsub_topic)
+            done = False
         if not done:
             self.counters.failed += 1
             topic.due = True

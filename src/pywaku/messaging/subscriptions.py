@@ -14,6 +14,7 @@ import trio
 
 from pywaku.errors import InvalidInput
 from pywaku.messaging.record import Decoder, MessageRecord, SubscriptionId
+from pywaku.protocols.relay.failures import Failures
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +134,7 @@ async def run_listener(subscription: Subscription, listener: SubscriptionListene
 
     Once it has ended nothing further reaches the listener, also not what waited (MESSAGING-API, unsubscribe).
     """
+    failures = Failures()
     async for record in subscription:
         if subscription.closed:
             return
@@ -140,5 +142,5 @@ async def run_listener(subscription: Subscription, listener: SubscriptionListene
             outcome = listener(record)
             if inspect.isawaitable(outcome):
                 await outcome
-        except Exception:
-            logger.exception("subscription listener failed: subscription=%s", subscription.id)
+        except Exception as error:
+            failures.log(logger, f"listener of subscription {subscription.id}", error)
