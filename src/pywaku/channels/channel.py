@@ -116,7 +116,7 @@ class ReliableChannel:
         self._was_healthy = False
         self._closed = False
         self._ended = trio.Event()
-        hub.endings[scope] = self._end
+        hub.endings[scope] = self._end_with_node
 
     # What the application does
 
@@ -244,12 +244,19 @@ class ReliableChannel:
         if self._closed:
             return
         self._end()
-        if forget:
-            async with self._turn:
-                await self._hub.store.forget(self._scope)
-        else:
-            await self._save_at_the_end()  # what was read since it was stopped
-        self._hub.scopes.discard(self._scope)
+        try:
+            if forget:
+                async with self._turn:
+                    await self._hub.store.forget(self._scope)
+            else:
+                await self._save_at_the_end()  # what was read since it was stopped
+        finally:
+            self._hub.scopes.discard(self._scope)
+
+    async def _end_with_node(self) -> None:
+        """The node is closed."""
+        self._end()
+        await self._save_at_the_end()
 
     def _end(self) -> None:
         """It can do nothing more, as it was closed, or its node."""
@@ -446,6 +453,9 @@ class ReliableChannel:
                 logger.warning("channel not saved when it ended: channel=%s", self.channel_id)
         except NodeClosed as error:
             logger.warning("channel not saved when it ended: channel=%s %s", self.channel_id, error)
+        except Exception:
+            self.counters.faults += 1
+            logger.exception("channel not saved when it ended: channel=%s", self.channel_id)
 
     def _health_changed(self, _: Event[HealthStatus]) -> None:
         healthy = self.healthy

@@ -89,6 +89,7 @@ async def create_reliable_channel(
             await channel.start()
     except BaseException:
         hub.scopes.discard(scope)
+        hub.endings.pop(scope, None)
         raise
     return channel
 

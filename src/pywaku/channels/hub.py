@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ class ChannelHub:
         self.limiter = limiter
         self.scopes: set[str] = set()
         """The channels that are open, each once."""
-        self.endings: dict[str, Callable[[], None]] = {}
+        self.endings: dict[str, Callable[[], Awaitable[None]]] = {}
         """What each of them does when the node is closed."""
         self._clock = node.parts.environment.clock
         self._waiting: dict[tuple[str, str], _Waiting] = {}
@@ -180,10 +180,12 @@ async def open_hub(node: Node, config: ChannelsConfig) -> AsyncGenerator[Channel
     """The channels of a node."""
     store = await _open_store(node, config)
     events = node.events
+    endings: dict[str, Callable[[], Awaitable[None]]] = {}
     try:
         limiter = RateLimiter(config.rate_limit, await _charges(store))
         async with open_service_nursery() as nursery:
             hub = ChannelHub(node, config, store, limiter, nursery)
+            endings = hub.endings
             events.add_event_listener("message:propagated", hub.propagated)
             events.add_event_listener("message:sent", hub.propagated)
             events.add_event_listener("message:error", hub.failed)
@@ -194,10 +196,13 @@ async def open_hub(node: Node, config: ChannelsConfig) -> AsyncGenerator[Channel
                 events.remove_event_listener("message:propagated", hub.propagated)
                 events.remove_event_listener("message:sent", hub.propagated)
                 events.remove_event_listener("message:error", hub.failed)
-            for end in tuple(hub.endings.values()):
-                end()
     finally:
-        await store.close()
+        try:
+            async with trio.open_nursery() as nursery:
+                for end in tuple(endings.values()):
+                    nursery.start_soon(end)
+        finally:
+            await store.close()
 
 
 async def _open_store(node: Node, config: ChannelsConfig) -> ChannelStore:
