@@ -132,6 +132,24 @@ def test_with_parity_segments_may_fail_as_long_as_enough_are_left() -> None:
     assert isinstance(later, ReliableMessageDeliveryError)
 
 
+def test_with_parity_a_message_ends_when_nothing_more_will_be_heard_of_any_segment() -> None:
+    for last_fails in (False, True):
+        tracker = tracking(4, data=3)
+        tracker.acknowledged("s0", ("bob",))
+        tracker.acknowledged("s1", ("carol",))
+        if last_fails:
+            tracker.acknowledged("s2", ("bob",))
+            events = tracker.not_acknowledged("s3")
+        else:
+            tracker.not_acknowledged("s3")
+            events = tracker.acknowledged("s2", ("bob",))
+        assert events == [
+            MessageAcknowledged("m", ChunkInfo((0, 1, 2, 3), 4)),
+            ReliableMessageDelivered("m", ("bob", "carol")),
+        ]
+        assert tracker.unfinished == ()
+
+
 def test_a_message_that_never_reached_the_network_has_a_send_error() -> None:
     tracker = tracking(2)
     tracker.sent("s0")

@@ -178,3 +178,36 @@ def test_own_ephemeral_messages_are_ignored() -> None:
     made = side.sds.send_ephemeral(b"typing", side.now_ns)
     assert side.hear(made.data) is Outcome.OWN
     assert not side.events
+
+
+def test_who_hears_a_message_again_acknowledges_it_soon() -> None:
+    """It is not acknowledged, or it would not be sent again."""
+    for seed in range(20):
+        side = Side("alice", seed=seed)
+        side.hear(content("a"))
+        side.now_ms = 5_000
+        side.hear(content("a"))
+        heard = [one for now_ms in range(5_000, 14_001, 250) for one in side.tick(now_ms)]
+        assert [one.purpose for one in heard][:1] == [Purpose.SYNC]
+        assert decoded(heard[0]).history_ids == ["a"]
+
+
+def test_who_was_heard_a_moment_ago_is_in_no_hurry_to_acknowledge() -> None:
+    side = Side("alice")
+    side.hear(content("a"))
+    sent = 0
+    for now_ms in range(0, 600_000, 500):
+        side.now_ms = now_ms
+        side.hear(content("a"))
+        sent += len(side.tick())
+    assert sent <= 600_000 / 9_000
+
+
+def test_who_hears_that_somebody_else_has_acknowledged_draws_the_pause_anew() -> None:
+    due: list[int] = []
+    for seed in range(50):
+        side = Side("alice", seed=seed)
+        side.hear(content("a", sender="carol"), content("a", sender="carol"))
+        side.hear(sync("a", sender="bob"))
+        due.append((side.sds.next_tick() or 0) // 1_000_000 - START_MS)
+    assert max(due) > 20_000

@@ -164,13 +164,11 @@ class Tracker:
         if number in message.acknowledged:
             return []
         message.by.update(by)
-        if self._somebody_has_enough(message):
-            message.acknowledged.update(range(len(message.segments)))  # the others can be made of those
-        events = self._mark(segment_id, "acknowledged")
-        if len(message.acknowledged) == len(message.segments):
-            self._finish(message)
-            events.append(ReliableMessageDelivered(message.message_id, tuple(sorted(message.by))))
-        return events
+        message.acknowledged.add(number)
+        self._changed[message.message_id] = None
+        if self._is_delivered(message):
+            return self._deliver(message)
+        return [MessageAcknowledged(message.message_id, message.info(message.acknowledged))]
 
     def not_acknowledged(self, segment_id: str) -> list[ChannelEvent]:
         """A segment was sent as often as it may, without an acknowledgement."""
@@ -181,7 +179,7 @@ class Tracker:
         message.failed.add(number)
         self._changed[message.message_id] = None
         if len(message.segments) - len(message.failed) >= message.data:
-            return []  # the others are enough
+            return self._deliver(message) if self._is_delivered(message) else []  # the others are enough
         if len(message.sent) < len(message.segments):
             return self._fail(message, "could not be handed to the network", sent=False)
         return self._fail(message, "was not acknowledged, however often it was sent", sent=True)
@@ -213,8 +211,19 @@ class Tracker:
             self._changed[message.message_id] = None
         return [_EVENTS[what](message.message_id, message.info(chunks))]
 
-    def _somebody_has_enough(self, message: _Message) -> bool:
-        return any(count >= message.data for count in message.by.values())
+    def _is_delivered(self, message: _Message) -> bool:
+        """Has somebody enough segments, or is each acknowledged, but for some that were not needed?"""
+        if any(count >= message.data for count in message.by.values()):
+            return True
+        return len(message.acknowledged | message.failed) == len(message.segments)
+
+    def _deliver(self, message: _Message) -> list[ChannelEvent]:
+        self._finish(message)
+        every = message.info(set(range(len(message.segments))))  # the others can be made of those
+        return [
+            MessageAcknowledged(message.message_id, every),
+            ReliableMessageDelivered(message.message_id, tuple(sorted(message.by))),
+        ]
 
     def _fail(self, message: _Message, error: str, *, sent: bool) -> list[ChannelEvent]:
         self._finish(message)
@@ -235,5 +244,4 @@ _EVENTS = {
     "sending": SendingMessage,
     "sent": MessageSent,
     "possibly": MessagePossiblyAcknowledged,
-    "acknowledged": MessageAcknowledged,
 }

@@ -93,6 +93,7 @@ def _receive_content(
         return Outcome.OWN
     if state.knows(message_id):
         counters.duplicates += 1
+        state.sync.hasten(now_ms)
         return Outcome.DUPLICATE
     history = message.history_ids
     _learn(state, message, history, lamport, now_ms)

@@ -135,6 +135,7 @@ def _compose(
     """A message with what we have and what we lack, as both are before it."""
     requests = state.missing.take_eligible(now_ms)
     state.counters.repairs_requested += len(requests)
+    state.sync.spoke(now_ms)
     entries = state.log.encode(history, with_senders=state.options.repair is not None, hints=state.hints)
     message = SdsMessage(
         state.sender_id,

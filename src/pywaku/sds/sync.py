@@ -18,18 +18,20 @@ AFTER_RECEIVED_SYNC: Final = 1.0
 AFTER_START: Final = 1.0
 AFTER_FIRING: Final = 2.0
 _WITH_REPAIRS: Final = 0.3
+_ASKED_FOR: Final = 0.3
 
 
 class SyncSchedule:
     """A random pause, drawn anew with everything that happens: who is first to send spares it the others."""
 
-    __slots__ = ("_interval_ms", "_rng", "_timers", "_touch")
+    __slots__ = ("_interval_ms", "_rng", "_spoke_ms", "_timers", "_touch")
 
     def __init__(self, interval_ms: int, rng: random.Random, timers: Timers, touch: Touch) -> None:
         self._interval_ms = interval_ms
         self._rng = rng
         self._timers = timers
         self._touch = touch
+        self._spoke_ms: int | None = None  # when we last told what we have
 
     def use(self, rng: random.Random) -> None:
         """Draw from another source of chance from now on."""
@@ -48,12 +50,32 @@ class SyncSchedule:
         self._timers.set(SYNC, _ROW, due_ms)
         self._touch(_ROW)
 
+    def spoke(self, now_ms: int) -> None:
+        """A message of ours, of whatever kind, has told what we have."""
+        self._spoke_ms = now_ms
+        self._touch(_ROW)
+
+    def hasten(self, now_ms: int) -> None:
+        """Somebody sends again what we have: it is not acknowledged, so say so soon.
+
+        Unless somebody else is faster (then the pause is drawn anew), or we did so a moment ago: nobody gets
+        one message out of us with each of his.
+        """
+        soon_ms = int(self._interval_ms * _ASKED_FOR)
+        if not soon_ms or (self._spoke_ms is not None and 0 <= now_ms - self._spoke_ms < soon_ms):
+            return
+        before = self._timers.due_at(SYNC, _ROW)
+        if before is None or before > now_ms + soon_ms:
+            self._timers.set(SYNC, _ROW, now_ms + int(self._rng.random() * soon_ms))
+            self._touch(_ROW)
+
     def record(self, key: str) -> bytes | None:
         """A row of the saved state."""
         due_ms = self._timers.due_at(SYNC, _ROW)
-        return None if due_ms is None else pack(due_ms)
+        return None if due_ms is None else pack(due_ms, self._spoke_ms)
 
     def load(self, rows: Rows) -> None:
         """Take the saved state."""
         if _ROW in rows and self._interval_ms:
-            self._timers.set(SYNC, _ROW, unpack(rows[_ROW])[0])
+            due_ms, self._spoke_ms = unpack(rows[_ROW])
+            self._timers.set(SYNC, _ROW, due_ms)
