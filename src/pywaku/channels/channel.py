@@ -36,6 +36,7 @@ Input = Callable[[int], object]
 _BATCH: Final = 256
 _MAX_INPUTS: Final = 1024
 _IN_THREAD_BYTES: Final = 1 << 20
+_LOOK_S: Final = 1.0
 _FLUSH_S: Final = 0.05  # how long what was read waits for other rows to be deleted with
 _RETRY_S: Final = 0.5
 _LONGEST_RETRY_S: Final = 10.0
@@ -279,7 +280,8 @@ class ReliableChannel:
     async def room(self) -> None:
         """Wait while too much waits for the machine, or for the application."""
         while len(self._inputs) >= _MAX_INPUTS or self._log.crowded:
-            await self._progress.park()
+            with trio.move_on_after(_LOOK_S):  # a stream that is closed, or dropped, says nothing
+                await self._progress.park()
 
     def read(self) -> None:
         """The application has read an event."""
