@@ -12,7 +12,6 @@ from pywaku.messaging.record import MessageRecord, SubscriptionId
 from pywaku.messaging.transport import Handover
 
 _STEPS: Final = {
-    Step.PROPAGATED: "message:propagated",
     Step.RESENDING: "message:resending",
     Step.SENT: "message:sent",
     Step.FAILED: "message:error",
@@ -50,10 +49,15 @@ class Reports:
             journal.write(_entry(MESSAGE_ATTEMPT, record, attempt=attempt, peer=peer, error=handover.error))
 
     def progressed(self, record: MessageRecord, progress: Progress) -> None:
-        """A request made a step."""
+        """A request of that record, as it was before, made a step."""
+        journal = self._journal
+        if journal is None:
+            return
+        if progress.propagated and not record.propagated:
+            journal.write(_entry("message:propagated", record, attempt=progress.attempts))
         event = _STEPS.get(progress.step)
-        if self._journal is not None and event is not None:
-            self._journal.write(_entry(event, record, attempt=progress.attempts, error=progress.error))
+        if event is not None:
+            journal.write(_entry(event, record, attempt=progress.attempts, error=progress.error))
 
     def received(self, record: MessageRecord, source: str, peer: PeerId) -> None:
         """A message came."""
