@@ -187,7 +187,7 @@ class RecordStore(Protocol):
         ...
 
     async def known_since(self, since_ns: int, limit: int) -> list[bytes]:
-        """Messages received or given to a peer, of records made at `since_ns` or later: newest first, each once."""
+        """Messages received or given to a peer, of records made since `since_ns`: newest first, each once."""
         ...
 
     async def pending(self) -> list[MessageRecord]:
