@@ -49,7 +49,7 @@ def test_js_waku_has_the_defaults_of_the_first_version() -> None:
     assert options.query_on_connect is True
     assert options.auto_start is True
     assert options.wrap_segments is False
-    assert options.message_ids is MessageIds.CONTENT
+    assert options.message_ids is MessageIds.UNIQUE, "hashes of payloads collide"
 
 
 @pytest.mark.parametrize("options", [ReliableChannelOptions(), ReliableChannelOptions.js_waku()])

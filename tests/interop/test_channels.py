@@ -467,3 +467,19 @@ async def test_the_largest_bare_messages_pass_both_ways() -> None:
             await ours.wait_delivered(ids)
             await theirs.wait_acknowledged(your_ids)
         assert ours.errors == []
+
+
+async def test_the_same_payload_of_both_at_the_same_time_is_received_by_both() -> None:
+    # Their ids are hashes of the payload; ours are unique, so that neither takes the other's for its own.
+    async with open_service() as service, open_theirs(service) as theirs, open_ours(service) as ours:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(theirs.send, ["hi"])
+            ids = await ours.send(["hi", "hi"])
+        ids += await ours.send(["after"])
+        with trio.fail_after(PATIENCE_S):
+            await ours.wait_received(["hi"])
+            await theirs.wait_received(["hi", "after"])
+            await ours.wait_delivered(ids)
+            await same_log(ours, theirs)
+        assert ours.received == ["hi"]
+        assert len(ours.log) == 4

@@ -53,7 +53,7 @@ class ChannelCounters:
     not_saved: int = 0
     """Attempts to save a step that failed; each was tried again."""
     retrieved: int = 0
-    """Missing messages that a store had."""
+    """Messages that a store had, by hints or by a search."""
     queries: int = 0
     """Queries on connect."""
     searches: int = 0

@@ -64,7 +64,11 @@ class ReliableChannelOptions:
 
     @classmethod
     def js_waku(cls) -> ReliableChannelOptions:
-        """What js-waku's ReliableChannel runs with, bare content included."""
+        """What js-waku's ReliableChannel runs with, bare content included.
+
+        Not its message ids: those are hashes of the payload, so that of two equal payloads of different
+        senders one is lost. To js-waku ids of others are opaque.
+        """
         return cls(
             causal_history_size=200,
             acknowledgement_timeout_ms=30_000,
@@ -72,7 +76,6 @@ class ReliableChannelOptions:
             sweep_in_buf_interval_ms=5_000,
             process_task_min_elapse_ms=1_000,
             wrap_segments=False,
-            message_ids=MessageIds.CONTENT,
         )
 
     def __post_init__(self) -> None:
