@@ -150,6 +150,12 @@ class Missed:
             if not topic.contents:
                 del self._topics[pubsub_topic]
 
+    def fetch_no_more(self, pubsub_topic: str, content_topic: str) -> None:
+        """From now on it is only noted what is stored."""
+        topic = self._topics.get(pubsub_topic)
+        if topic is not None and content_topic in topic.contents:
+            topic.contents[content_topic].fetch = False
+
     def search(self, pubsub_topic: str) -> None:
         """Search a pubsub topic as soon as that is possible, and once more a while later."""
         topic = self._topics.get(pubsub_topic)

@@ -71,10 +71,13 @@ class Wanting:
         del self._wanted[key]
         if receive:
             self._transport.want_no_more(pubsub_topic, content_topic)
-            self._listen(pubsub_topic)
             self._on_wanted(pubsub_topic, content_topic, False)
-        if self._missed is not None and not self._wanted[pubsub_topic, content_topic, not receive]:
+        if self._missed is None:
+            return
+        if not self._wanted[pubsub_topic, content_topic, not receive]:
             self._missed.unwatch(pubsub_topic, content_topic)
+        elif receive:
+            self._missed.fetch_no_more(pubsub_topic, content_topic)
 
     async def established(self, pubsub_topic: str, content_topic: str) -> None:
         """Returns when somebody has agreed to send the messages; may be never."""
@@ -82,11 +85,10 @@ class Wanting:
 
     def _listen(self, pubsub_topic: str) -> None:
         """Take what the inbox wants of a pubsub topic, and nothing else."""
-        live = self._live.get(pubsub_topic)
-        if live is None:
+        if pubsub_topic not in self._live:
             live = self._live[pubsub_topic] = self._transport.listen(pubsub_topic)
+            live.content_topics = self._inbox.content_topics(pubsub_topic)
             self._nursery.start_soon(self._take_in, live)
-        live.content_topics = self._inbox.content_topics(pubsub_topic)
 
     async def _take_in(self, live: Subscription) -> None:
         inbox = self._inbox
