@@ -296,3 +296,18 @@ async def test_who_brings_messages_waits_for_the_records() -> None:
                 await scene.inbox.let_others_catch_up()
         assert scene.recorder.counters.refused == 0
         assert len(await scene.recorder.by_content_topic(TOPIC)) == 200
+
+
+async def test_a_subscription_that_nobody_reads_holds_up_only_its_own_messages() -> None:
+    async with open_scene() as scene:
+        scene.subscribe("unread", capacity=10)
+        read = scene.subscribe("read", OTHER_TOPIC, capacity=10)
+        for number in range(6):
+            scene.take(b"%d" % number)
+        assert scene.inbox.pressed
+        await scene.inbox.let_others_catch_up()
+        scene.take(b"other", topic=OTHER_TOPIC)
+        assert len(read) == 1
+        assert not scene.inbox.pressed
+        scene.take(b"one more")
+        assert scene.inbox.pressed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, KeysView
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -44,7 +44,7 @@ class InboxCounters:
 class _Wanted:
     """Who wants a content topic."""
 
-    subscriptions: list[Subscription] = field(default_factory=list[Subscription])
+    subscriptions: dict[Subscription, None] = field(default_factory=dict[Subscription, None])
     recorded_for: list[SubscriptionId] = field(default_factory=list[SubscriptionId])
     """Subscriptions without a consumer: their messages are recorded."""
 
@@ -71,42 +71,50 @@ class Inbox:
         self._own = own
         self._max_seen = max_seen
         self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._wanted: dict[tuple[str, str], _Wanted] = {}
+        self._wanted: dict[str, dict[str, _Wanted]] = {}  # by pubsub topic and content topic
         self._crowded: set[Subscription] = set()
 
     # Who wants what
 
     def add(self, subscription: Subscription) -> None:
         """Give the messages of its topics to a subscription."""
-        key = (subscription.pubsub_topic, subscription.content_topic)
-        self._wanted.setdefault(key, _Wanted()).subscriptions.append(subscription)
+        wanted = self._wanted_of(subscription.pubsub_topic, subscription.content_topic)
+        wanted.subscriptions[subscription] = None
 
     def remove(self, subscription: Subscription) -> None:
         """No more."""
-        key = (subscription.pubsub_topic, subscription.content_topic)
-        wanted = self._wanted[key]
-        wanted.subscriptions.remove(subscription)
+        of_shard = self._wanted[subscription.pubsub_topic]
+        wanted = of_shard[subscription.content_topic]
+        del wanted.subscriptions[subscription]
         self._crowded.discard(subscription)
         if not wanted:
-            del self._wanted[key]
+            del of_shard[subscription.content_topic]
 
     def record_for(self, subscription_id: SubscriptionId, pubsub_topic: str, content_topic: str) -> None:
         """Record the messages of a content topic under a subscription that nobody reads."""
-        wanted = self._wanted.setdefault((pubsub_topic, content_topic), _Wanted())
+        wanted = self._wanted_of(pubsub_topic, content_topic)
         if subscription_id not in wanted.recorded_for:
             wanted.recorded_for.append(subscription_id)
 
     def record_no_more(self, subscription_id: SubscriptionId, pubsub_topic: str, content_topic: str) -> None:
         """No more."""
-        wanted = self._wanted.get((pubsub_topic, content_topic))
+        of_shard = self._wanted.get(pubsub_topic, {})
+        wanted = of_shard.get(content_topic)
         if wanted is not None and subscription_id in wanted.recorded_for:
             wanted.recorded_for.remove(subscription_id)
             if not wanted:
-                del self._wanted[pubsub_topic, content_topic]
+                del of_shard[content_topic]
 
-    def content_topics(self, pubsub_topic: str) -> frozenset[str]:
-        """What is wanted of a shard."""
-        return frozenset(content for pubsub, content in self._wanted if pubsub == pubsub_topic)
+    def content_topics(self, pubsub_topic: str) -> KeysView[str]:
+        """What is wanted of a shard, as it is at any time."""
+        return self._wanted.setdefault(pubsub_topic, {}).keys()
+
+    def _wanted_of(self, pubsub_topic: str, content_topic: str) -> _Wanted:
+        return self._wanted.setdefault(pubsub_topic, {}).setdefault(content_topic, _Wanted())
+
+    def _who_wants(self, pubsub_topic: str, content_topic: str) -> _Wanted | None:
+        of_shard = self._wanted.get(pubsub_topic)
+        return None if of_shard is None else of_shard.get(content_topic)
 
     # What came already
 
@@ -136,7 +144,7 @@ class Inbox:
     ) -> bool:
         """A message has come from a peer; True if it is new and somebody wants it."""
         own = self._own(message_hash, peer)
-        wanted = self._wanted.get((pubsub_topic, message.content_topic))
+        wanted = self._who_wants(pubsub_topic, message.content_topic)
         if wanted is None:
             return False
         if message_hash in self._seen:
@@ -166,7 +174,7 @@ class Inbox:
 
     def loop_back(self, record: MessageRecord) -> None:
         """A message of this node has left: its own subscriptions get it too, as those of others do."""
-        wanted = self._wanted.get((record.pubsub_topic, record.message.content_topic))
+        wanted = self._who_wants(record.pubsub_topic, record.content_topic)
         if wanted is not None and record.message_hash not in self._seen:
             self._note(record.message_hash)
             if wanted.subscriptions:
@@ -174,7 +182,7 @@ class Inbox:
 
     def came_back(self, record: MessageRecord, peer: PeerId, source: Source = "relay") -> None:
         """A message of this node has come back: it was received from the network as well."""
-        wanted = self._wanted.get((record.pubsub_topic, record.content_topic))
+        wanted = self._who_wants(record.pubsub_topic, record.content_topic)
         if wanted is not None:
             self._reports.received(record, source, peer)
             self._recorder.put(Change(record.message_hash, self._clock(), received=True))
@@ -182,7 +190,7 @@ class Inbox:
     def _hand_out(self, record: MessageRecord, wanted: _Wanted, source: Source) -> None:
         takers = list(wanted.recorded_for)
         error: str | None = None
-        for subscription in wanted.subscriptions:
+        for subscription in tuple(wanted.subscriptions):  # decoders may end some
             try:
                 read = subscription.read(record)
             except Exception as raised:
@@ -217,11 +225,14 @@ class Inbox:
         """Pause a little for consumers that are behind because it was not their turn, and for the records."""
         if self._recorder.full:
             await self._recorder.room()
+        taken = {each: each.taken for each in self._crowded}
         for _ in range(_PATIENCE):
             if not self._crowded:
                 return
             self._crowded = {each for each in self._crowded if each.crowded}
             await trio.lowlevel.checkpoint()
+        # Who has read nothing meanwhile is not waited for again before there is more for it.
+        self._crowded = {each for each in self._crowded if each.taken != taken.get(each)}
 
     @property
     def pressed(self) -> bool:

@@ -66,16 +66,6 @@ async def open_filter_client(
         client.close()
 
 
-class _OfTopics(Subscription):
-    """A subscription that takes the messages of some content topics only."""
-
-    content_topics: frozenset[str]
-
-    def offer(self, received: ReceivedMessage) -> None:
-        if received.message.content_topic in self.content_topics:
-            super().offer(received)
-
-
 class FilterClient:
     """Subscriptions at service nodes, and the messages that they push. Made by `open_filter_client`.
 
@@ -234,10 +224,8 @@ class FilterClient:
             if on_end is not None:
                 on_end()
 
-        if content_topics is None:
-            subscription = Subscription(pubsub_topic, capacity, self._delivery, leave)
-        else:
-            subscription = _OfTopics(pubsub_topic, capacity, self._delivery, leave)
+        subscription = Subscription(pubsub_topic, capacity, self._delivery, leave)
+        if content_topics is not None:
             subscription.content_topics = frozenset(content_topics)
         self._delivery.add(pubsub_topic, subscription.offer)
         return subscription

@@ -69,7 +69,9 @@ class Subscription:
         if content_topics is not None and (isinstance(content_topics, str) or not content_topics):
             raise InvalidInput("content_topics is a list of at least one content topic, or None for all")
         self.pubsub_topic = pubsub_topic
-        self.content_topics = None if content_topics is None else frozenset(content_topics)
+        self.content_topics: Collection[str] | None = (
+            None if content_topics is None else frozenset(content_topics)
+        )
         """The content topics that are wanted; None: all."""
         self.capacity = capacity
         self.dropped = 0
