@@ -311,3 +311,23 @@ async def test_a_subscription_that_nobody_reads_holds_up_only_its_own_messages()
         assert not scene.inbox.pressed
         scene.take(b"one more")
         assert scene.inbox.pressed
+
+
+def test_what_is_wanted_is_seen_as_it_is_at_any_time() -> None:
+    """So that a subscription costs the same however many there are."""
+    inbox = Inbox(None, Reports(None), lambda: 0, lambda _, __: None)  # pyright: ignore[reportArgumentType]
+    wanted, elsewhere = inbox.content_topics(SHARD), inbox.content_topics(OTHER_SHARD)
+    assert TOPIC not in wanted
+    made = [Subscription(name, PlainCodec(TOPIC, SHARD), 1, lambda _: None) for name in "ab"]
+    for subscription in made:
+        inbox.add(subscription)
+    assert TOPIC in wanted
+    assert TOPIC not in elsewhere
+    inbox.record_for(BACKGROUND_SUBSCRIPTION, OTHER_SHARD, TOPIC)
+    assert TOPIC in elsewhere
+    inbox.remove(made[0])
+    assert TOPIC in wanted
+    inbox.remove(made[1])
+    inbox.record_no_more(BACKGROUND_SUBSCRIPTION, OTHER_SHARD, TOPIC)
+    assert not wanted
+    assert not elsewhere
