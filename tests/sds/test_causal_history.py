@@ -108,8 +108,8 @@ def test_of_many_parts_one_now_and_then_names_those_before_it_so_that_all_are_na
     side = Side("alice")
     made = side.sds.send_together([b"%d" % number for number in range(255)], side.now_ns, size=600)
     sizes = [len(decoded(one).causal_history) for one in made]
-    assert [number for number, size in enumerate(sizes) if size] == [64, 128, 192]
-    assert max(sizes) <= 66
+    assert [number for number, size in enumerate(sizes) if size] == [150]
+    assert max(sizes) <= 152
     named = {entry for one in [*made, side.send()] for entry in decoded(one).history_ids}
     assert named == {one.message_id for one in made}
 

@@ -19,7 +19,7 @@ from pywaku.sds.types import LossReason, NotAcknowledged, Purpose, Transmission
 from pywaku.wire.sds import SdsMessage, decode_sds, encode_sds
 
 _NS_PER_MS: Final = 1_000_000
-_ABREAST: Final = 64
+_ABREAST: Final = 150
 """Parts of one thing that are sent without one naming another."""
 
 
