@@ -203,6 +203,19 @@ def test_who_was_heard_a_moment_ago_is_in_no_hurry_to_acknowledge() -> None:
     assert sent <= 600_000 / 9_000
 
 
+def test_who_was_heard_a_moment_ago_acknowledges_when_that_is_over() -> None:
+    """What was said then did not do: it was lost, or the other waits to see it in two bloom filters."""
+    for seed in range(20):
+        side = Side("alice", seed=seed)
+        side.hear(content("a"))
+        side.now_ms = 5_000
+        side.hear(content("a"))
+        spoke = next(now_ms for now_ms in range(5_000, 14_001, 250) if side.tick(now_ms))
+        side.now_ms = spoke + 6_000
+        side.hear(content("a"))
+        assert any(side.tick(now_ms) for now_ms in range(spoke + 6_000, spoke + 18_001, 250))
+
+
 def test_who_hears_that_somebody_else_has_acknowledged_draws_the_pause_anew() -> None:
     due: list[int] = []
     for seed in range(50):

@@ -58,15 +58,19 @@ class SyncSchedule:
     def hasten(self, now_ms: int) -> None:
         """Somebody sends again what we have: it is not acknowledged, so say so soon.
 
-        Unless somebody else is faster (then the pause is drawn anew), or we did so a moment ago: nobody gets
-        one message out of us with each of his.
+        Unless somebody else is faster (then the pause is drawn anew). If we did so a moment ago, it was lost
+        or not enough, and the next one follows when that moment is over: nobody gets one message out of us
+        with each of his.
         """
         soon_ms = int(self._interval_ms * _ASKED_FOR)
-        if not soon_ms or (self._spoke_ms is not None and 0 <= now_ms - self._spoke_ms < soon_ms):
+        if not soon_ms:
             return
+        earliest_ms = now_ms
+        if self._spoke_ms is not None and 0 <= now_ms - self._spoke_ms < soon_ms:
+            earliest_ms = self._spoke_ms + soon_ms
         before = self._timers.due_at(SYNC, _ROW)
-        if before is None or before > now_ms + soon_ms:
-            self._timers.set(SYNC, _ROW, now_ms + int(self._rng.random() * soon_ms))
+        if before is None or before > earliest_ms + soon_ms:
+            self._timers.set(SYNC, _ROW, earliest_ms + int(self._rng.random() * soon_ms))
             self._touch(_ROW)
 
     def record(self, key: str) -> bytes | None:
