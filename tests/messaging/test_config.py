@@ -213,6 +213,8 @@ def test_a_node_that_cannot_be_reached_is_refused_by_name(name: str, node: objec
         ("filter_confirmation", None, "is True or False, not None"),
         ("subscribe_on_send", 1, "is True or False, not 1"),
         ("fetch_missed", 0, "is True or False, not 0"),
+        ("validate_timestamps", "no", "is True, False or None, not 'no'"),
+        ("require_metadata", 1, "is True, False or None, not 1"),
         ("records_path", 1, "is a path, not 1"),
         ("journal_path", b"journal", "is a path, not b'journal'"),
         ("records_retention", None, "is a str, not None"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -13,7 +15,7 @@ from pywaku.encryption import (
     SymmetricEncryption,
     generate_key,
 )
-from pywaku.errors import DecryptionFailed
+from pywaku.errors import DecryptionFailed, InvalidInput
 from pywaku.keys import PrivateKey
 from pywaku.message import WakuMessage
 from pywaku.messaging.encrypted import EncryptedCodec, EncryptedDecoder, EncryptedEncoder
@@ -128,3 +130,13 @@ async def test_nodes_send_and_receive_encrypted_messages_and_others_see_nothing(
         assert len(reading) == 0  # what is not encrypted is not taken for it
         assert len(guessing) == 0
         assert eve.parts.messaging.inbox.counters.undecodable == 1
+
+
+@pytest.mark.parametrize("kind", [EncryptedCodec, EncryptedEncoder, EncryptedDecoder])
+def test_what_is_no_codec_or_no_encryption_is_refused_when_they_are_put_together(kind: Any) -> None:
+    for nothing in (TOPIC, None):
+        with pytest.raises(InvalidInput, match=r"coder: is what node\.codec"):
+            kind(nothing, SymmetricEncryption(KEY))
+    for nothing in (KEY, None):
+        with pytest.raises(InvalidInput, match=r"encryption: has (en|de)crypt and message_version"):
+            kind(PLAIN, nothing)

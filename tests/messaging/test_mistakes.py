@@ -117,3 +117,41 @@ async def test_a_search_that_fails_in_an_unforeseen_way_is_done_again(
         with trio.fail_after(60):
             assert (await anext(messages)).message == missed
         assert failures == 2
+
+
+async def test_what_is_of_the_wrong_kind_is_refused_by_name() -> None:
+    """Not by an `AttributeError` from within: most of all a content topic where a codec is meant."""
+    anything: Any
+    async with open_waku_world() as world, world.node("a") as node:
+        for anything in (TOPIC, None, 7):
+            with pytest.raises(InvalidInput, match=r"encoder: is what node\.codec"):
+                node.send(anything, Message(b"hello"))
+            with pytest.raises(InvalidInput, match=r"decoder: is what node\.codec"):
+                await node.subscribe(anything)
+            with pytest.raises(InvalidInput, match="query: is a StoreQuery"):
+                await node.query(anything)
+        for anything in (None, 7, 5.0):
+            with pytest.raises(InvalidInput, match="address: is a multiaddr"):
+                await node.connect(anything)
+        anything = "5"
+        with pytest.raises(InvalidInput, match="capacity is at least 1, not '5'"):
+            await node.subscribe(node.codec(TOPIC), capacity=anything)
+        for page in ({"skip": anything}, {"take": anything}):
+            with pytest.raises(InvalidInput, match="is an int, not '5'"):
+                await node.messages.get_by_content_topic(TOPIC, **page)
+        assert node.active_subscriptions == ()
+
+
+async def test_open_node_takes_a_configuration_or_properties_and_nothing_else() -> None:
+    anything: Any = {"mode": "edge", "cluster_id": 42}
+    with pytest.raises(InvalidInput, match="takes a NodeConfig or properties, not a dict"):
+        async with pywaku.open_node(anything):
+            pass
+
+
+async def test_a_closed_node_says_so_when_it_is_asked_for_history() -> None:
+    async with open_waku_world() as world:
+        async with world.node("a") as node:
+            pass
+        with pytest.raises(pywaku.NodeClosed):
+            await node.query(pywaku.StoreQuery())

@@ -54,6 +54,8 @@ async def open_node(
     if config is not None and properties:
         raise InvalidInput("open_node takes a NodeConfig or properties, not both")
     config = config if config is not None else NodeConfig(**properties)
+    if not isinstance(config, NodeConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"open_node takes a NodeConfig or properties, not a {type(config).__name__}")
     key = config.key() or PrivateKey.generate()
     environment = Environment()
     if config.seed is not None:

@@ -41,6 +41,7 @@ _SWITCHES: Final = (
     "store",
     "peer_exchange",
 )
+_SWITCHES_OF_PRESETS: Final = ("validate_timestamps", "require_metadata")
 _PATHS: Final = ("records_path", "journal_path", "peers_path")
 _TEXTS: Final = ("listen_address", "store_url", "store_retention", "records_retention")
 _NODES: Final = ("bootstrap_nodes", "store_nodes", "preferred_service_nodes", "announce")
@@ -141,6 +142,9 @@ def _check_kinds(config: NodeConfig) -> None:
     for name in _SWITCHES:
         value = getattr(config, name)
         _check(isinstance(value, bool), name, f"is True or False, not {value!r}")
+    for name in _SWITCHES_OF_PRESETS:
+        value = getattr(config, name)
+        _check(value is None or isinstance(value, bool), name, f"is True, False or None, not {value!r}")
     for name in _TEXTS:
         value = getattr(config, name)
         _check(isinstance(value, str), name, f"is a str, not {value!r}")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pywaku.encryption.hook import require_decrypted
-from pywaku.errors import DecryptionFailed
+from pywaku.errors import DecryptionFailed, InvalidInput
 from pywaku.message import WakuMessage
-from pywaku.messaging.record import Decoder, Encoder, Message
+from pywaku.messaging.record import Decoder, Encoder, Message, require_decoder, require_encoder
 
 
 class Codec(Encoder, Decoder, Protocol):
@@ -52,6 +52,10 @@ class EncryptedEncoder:
     encoder: Encoder
     encryption: Encrypts
 
+    def __post_init__(self) -> None:
+        require_encoder(self.encoder)
+        _require_encryption(self.encryption, "encrypt")
+
     @property
     def pubsub_topic(self) -> str:
         """The pubsub topic to send on."""
@@ -75,6 +79,10 @@ class EncryptedDecoder:
 
     decoder: Decoder
     encryption: Decrypts
+
+    def __post_init__(self) -> None:
+        require_decoder(self.decoder)
+        _require_encryption(self.encryption, "decrypt")
 
     @property
     def pubsub_topic(self) -> str:
@@ -111,6 +119,10 @@ class EncryptedCodec:
     codec: Codec
     encryption: EncryptsAndDecrypts
 
+    def __post_init__(self) -> None:
+        EncryptedEncoder(self.codec, self.encryption)
+        EncryptedDecoder(self.codec, self.encryption)
+
     @property
     def pubsub_topic(self) -> str:
         """The pubsub topic to send and listen on."""
@@ -128,3 +140,10 @@ class EncryptedCodec:
     def decode(self, message: WakuMessage) -> bytes | None:
         """The payload for the application; see `EncryptedDecoder`."""
         return EncryptedDecoder(self.codec, self.encryption).decode(message)
+
+
+def _require_encryption(value: object, method: str) -> None:
+    if not (callable(getattr(value, method, None)) and hasattr(value, "message_version")):
+        raise InvalidInput(
+            f"encryption: has {method} and message_version, which a {type(value).__name__} has not"
+        )

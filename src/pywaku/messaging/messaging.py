@@ -24,6 +24,8 @@ from pywaku.messaging.record import (
     MessageRecord,
     RequestId,
     SubscriptionId,
+    require_decoder,
+    require_encoder,
 )
 from pywaku.messaging.records import Recorder
 from pywaku.messaging.reports import Reports
@@ -83,9 +85,10 @@ class Messaging:
 
     def send(self, encoder: Encoder, message: Message, *, request_id: RequestId | None = None) -> RequestId:
         """See `Node.send`. A `request_id` is that of whoever sees to it that no two requests share one."""
-        self._require_open()
+        self.require_open()
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"send takes a Message, not a {type(message).__name__}")
+        require_encoder(encoder)
         pubsub_topic = encoder.pubsub_topic
         self._require_supported(pubsub_topic, "Failed to send message. Target")
         self._sender.require_room()
@@ -128,9 +131,10 @@ class Messaging:
         self, decoder: Decoder, listener: SubscriptionListener | None, capacity: int
     ) -> Subscription:
         """See `Node.subscribe`."""
-        self._require_open()
+        self.require_open()
         if listener is not None and not callable(listener):
             raise InvalidInput(f"listener: is a function of one record, not {listener!r}")
+        require_decoder(decoder)
         self._require_supported(decoder.pubsub_topic, "Cannot create subscription.")
         WakuMessage(b"", decoder.content_topic)  # raises for a content topic that no message can have
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
@@ -207,7 +211,8 @@ class Messaging:
         high, low = self._rng.getrandbits(12), self._rng.getrandbits(62)
         return str(uuid.UUID(int=milliseconds << 80 | 7 << 76 | high << 64 | 2 << 62 | low))
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
+        """Raises `NodeClosed` where it is."""
         if self._closed:
             raise NodeClosed("the node is closed")
 

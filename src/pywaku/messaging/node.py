@@ -145,6 +145,9 @@ class Node:
         Store nodes among the peers are used, and when one fails the query goes on at another. Waits up to
         `timeout` seconds for one; raises `NotConnected` if there is none.
         """
+        self._messaging.require_open()
+        if not isinstance(query, StoreQuery):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"query: is a StoreQuery, not a {type(query).__name__}")
         shards: frozenset[int] = frozenset()
         if query.pubsub_topic is not None:
             shards = frozenset({parse_shard_topic(query.pubsub_topic)[1]})
@@ -226,4 +229,6 @@ class Node:
         What the peer relays is known a moment later. One that turns out to be of another cluster is
         disconnected again.
         """
+        if not isinstance(address, Multiaddr | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"address: is a multiaddr or its text, not {address!r}")
         return await self.network.connect(Multiaddr.parse(address) if isinstance(address, str) else address)

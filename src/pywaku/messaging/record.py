@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
+from pywaku.errors import InvalidInput
 from pywaku.message import WakuMessage
 
 RequestId = str
@@ -64,6 +65,22 @@ class Decoder(Protocol):
         Raises `DecodeError` for one that is, and cannot be read.
         """
         ...
+
+
+def require_encoder(value: object) -> None:
+    """Refuse what is no encoder, such as the content topic itself."""
+    if not (hasattr(value, "pubsub_topic") and callable(getattr(value, "encode", None))):
+        raise InvalidInput(
+            f"encoder: is what node.codec(content_topic) gives, or alike; not a {type(value).__name__}"
+        )
+
+
+def require_decoder(value: object) -> None:
+    """Refuse what is no decoder, such as the content topic itself."""
+    if not (hasattr(value, "pubsub_topic") and callable(getattr(value, "decode", None))):
+        raise InvalidInput(
+            f"decoder: is what node.codec(content_topic) gives, or alike; not a {type(value).__name__}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ class Subscription:
         capacity: int,
         leave: Callable[[SubscriptionId], None],
     ) -> None:
-        if capacity < 1:
-            raise InvalidInput(f"capacity is at least 1, not {capacity}")
+        if not isinstance(capacity, int) or capacity < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"capacity is at least 1, not {capacity!r}")
         self.id = subscription_id
         self.decoder = decoder
         self.pubsub_topic = decoder.pubsub_topic

@@ -217,6 +217,9 @@ MAX_FETCH_RECORDS: Final = 10_000
 
 def require_page(skip: int, take: int | None) -> None:
     """Refuse a page that cannot be: neither number may be negative."""
+    for name, value in (("skip", skip), ("take", 0 if take is None else take)):
+        if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"{name} is an int, not {value!r}")
     if skip < 0:
         raise InvalidInput(f"skip is not negative: {skip}")
     if take is not None and take < 0:
