@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -190,3 +191,28 @@ async def test_a_participant_should_only_process_messages_of_its_channel() -> No
         await trio.sleep(10)
         assert bob.events == []
         assert bob.channel.conversation.sds.counters.foreign > 0
+
+
+async def test_what_is_of_the_wrong_kind_is_refused_by_name() -> None:
+    """A key in place of an encryption would otherwise fail with the first message, in the background."""
+    room: dict[str, Any] = {"channel_id": "room", "sender_id": "alice", "content_topic": ROOM}
+    mistakes: list[tuple[str, Any, str]] = [
+        ("encryption", bytes(32), "encryption: has encrypt and decrypt, which a bytes has not"),
+        ("encryption", 5, "encryption: has encrypt and decrypt, which a int has not"),
+        ("options", {}, "options: is a ReliableChannelOptions, not {}"),
+    ]
+    anything: Any = "x"
+    async with open_waku_world() as world, world.node("a") as node:
+        for name, value, words in mistakes:
+            with pytest.raises(InvalidInput, match=words):
+                await pywaku.create_reliable_channel(node, **room, **{name: value})
+        for arguments in ({"path": 5}, {"path": ""}, {"path": None, "rate_limit": anything}):
+            with pytest.raises(InvalidInput, match=r"(path|rate_limit): is a "):
+                await pywaku.open_channels(node, **arguments)
+        with pytest.raises(InvalidInput, match="node: is a Node"):
+            await pywaku.open_channels(anything, path=None)
+        await pywaku.open_channels(node, path=None)  # none of the above has opened them
+        channel = await pywaku.create_reliable_channel(node, **room)
+        anything = 5
+        with pytest.raises(InvalidInput, match="listener: is a function"):
+            channel.add_event_listener("message-received", anything)

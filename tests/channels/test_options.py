@@ -117,3 +117,18 @@ def test_the_encryption_is_intentionally_optional() -> None:
     parameters = inspect.signature(pywaku.create_reliable_channel).parameters
     assert parameters["encryption"].default is None
     assert parameters["options"].default is None
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"max_retransmissions": "5"}, "max_retransmissions: is an int, not '5'"),
+        ({"acknowledgement_timeout_ms": 0.5}, "acknowledgement_timeout_ms: is an int, not 0.5"),
+        ({"retrieve_frequency_ms": None}, "retrieve_frequency_ms: is an int, not None"),
+        ({"auto_start": "no"}, "auto_start: is True or False, not 'no'"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_its_name(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        ReliableChannelOptions(**values)
+    assert ReliableChannelOptions(timeout_for_lost_messages_ms=None).timeout_for_lost_messages_ms is None

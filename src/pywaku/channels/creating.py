@@ -35,6 +35,11 @@ async def open_channels(
     directory for state (`$XDG_STATE_HOME/pywaku`). Raises `InvalidInput` if there are channels already, and
     `RecordError` for a file that another process has open.
     """
+    _require_kind("node", node, Node)
+    if path is not None:
+        _require_kind("path", path, str, Path)
+    if rate_limit is not None:
+        _require_kind("rate_limit", rate_limit, RateLimitConfig)
     config = ChannelsConfig(path, rate_limit or RateLimitConfig())
     hub = await node.parts.companions.get(_HUB, lambda: open_hub(node, config))
     if hub.config is not config:
@@ -59,12 +64,20 @@ async def create_reliable_channel(
     `UnsupportedTopic` for a shard that the node does not operate on, and `RecordError` where the file cannot
     be used.
     """
+    _require_kind("node", node, Node)
     ContentTopic.parse(content_topic)
     for name, value in (("channel_id", channel_id), ("sender_id", sender_id)):
         _require_name(name, value)
     codec = PlainCodec(content_topic, pubsub_topic or node.pubsub_topic_of(content_topic))
     if codec.pubsub_topic not in node.pubsub_topics:
         raise UnsupportedTopic(f"{codec.pubsub_topic} is no shard of this node")
+    if options is not None:
+        _require_kind("options", options, ReliableChannelOptions)
+    for method in ("encrypt", "decrypt") if encryption is not None else ():
+        if not callable(getattr(encryption, method, None)):
+            raise InvalidInput(
+                f"encryption: has encrypt and decrypt, which a {type(encryption).__name__} has not"
+            )
     options = options or ReliableChannelOptions()
     hub = await _hub(node)
     scope = scope_of(channel_id, sender_id)
@@ -92,6 +105,12 @@ async def create_reliable_channel(
         hub.endings.pop(scope, None)
         raise
     return channel
+
+
+def _require_kind(name: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds) or value == "":
+        wanted = " or a ".join(kind.__name__ for kind in kinds)
+        raise InvalidInput(f"{name}: is a {wanted}, not {value!r}")
 
 
 def _require_name(name: str, value: object) -> None:

@@ -177,6 +177,8 @@ class EventLog:
 
     def listen(self, name: EventName, listener: EventListener) -> None:
         """Call `listener` with each event of a name; ignored where the name is unknown."""
+        if not callable(listener):
+            raise InvalidInput(f"listener: is a function of one event, not {listener!r}")
         if name in EVENT_NAMES:
             listeners = self._listeners.setdefault(name, [])
             if listener not in listeners:

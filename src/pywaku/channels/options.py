@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from pywaku.errors import InvalidInput
@@ -12,6 +12,7 @@ from pywaku.segments import ReassemblyLimits, SegmentationConfig
 ANY: Final = "any"
 ALL_KNOWN: Final = "all-known"
 _DAY_MS: Final = 86_400_000
+_KINDS: Final = {int: "an int", bool: "True or False"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,14 @@ class ReliableChannelOptions:
         )
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(each.default, int) and not (value is None and "None" in str(each.type)):
+                _need(
+                    isinstance(value, type(each.default)),
+                    each.name,
+                    f"{_KINDS[type(each.default)]}, not {value!r}",
+                )
         for name in (
             "sync_min_interval_ms",
             "sweep_in_buf_interval_ms",
