@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -147,6 +148,15 @@ async def test_open_node_takes_a_configuration_or_properties_and_nothing_else() 
     with pytest.raises(InvalidInput, match="takes a NodeConfig or properties, not a dict"):
         async with pywaku.open_node(anything):
             pass
+
+
+def test_open_node_says_that_it_runs_on_trio_where_it_is_called_from_asyncio() -> None:
+    async def main() -> None:
+        async with pywaku.open_node(mode="edge", cluster_id=42, shards=[0], bootstrap_nodes=[]):
+            pass
+
+    with pytest.raises(InvalidInput, match="runs on trio"):
+        asyncio.run(main())
 
 
 async def test_a_closed_node_says_so_when_it_is_asked_for_history() -> None:

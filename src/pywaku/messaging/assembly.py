@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+import trio
+
 from pywaku.errors import InvalidInput
 from pywaku.keys import PrivateKey
 from pywaku.messaging.companions import open_companions
@@ -51,6 +53,7 @@ async def open_node(
 
     Raises `InvalidInput` for a configuration that cannot be meant and `ListenError` for a port in use.
     """
+    _require_trio()
     if config is not None and properties:
         raise InvalidInput("open_node takes a NodeConfig or properties, not both")
     config = config if config is not None else NodeConfig(**properties)
@@ -193,6 +196,16 @@ async def _messaging(
         environment=environment,
     )
     return Node(config, parts)
+
+
+def _require_trio() -> None:
+    """Whoever calls from asyncio would be told something about contexts, from deep within."""
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        raise InvalidInput(
+            "open_node runs on trio, in trio.run(main); docs/messaging.md says what a program on asyncio does"
+        ) from None
 
 
 def _relay_only(_: object) -> None:
