@@ -60,3 +60,33 @@ async def test_messages_come_again_when_the_stream_that_was_not_read_is_gone(how
             gc.collect()
             await until(lambda: len(heard) == 30, seconds=3)
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_few_large_messages_that_nobody_reads_are_as_many_as_many_small_ones(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog, "MAX_WAITING_BYTES", 100_000)
+    async with open_waku_world() as world, world.node("a") as a, world.node("b", a) as b:
+        alice = await join(a, "alice")
+        await pywaku.open_channels(b, path=None)
+        bob = await pywaku.create_reliable_channel(
+            b,
+            channel_id="room",
+            sender_id="bob",
+            content_topic=alice.channel.content_topic,
+            pubsub_topic=b.pubsub_topics[0],
+        )
+        waiting = bob.events("message-received") if stream else None
+        await until(lambda: bob.healthy and alice.channel.healthy)
+        for number in range(6):
+            await alice.channel.send(bytes([number]) * 40_000)
+            await trio.sleep(1)
+        waiting = waiting or bob.events("message-received")
+        assert len(waiting) == 3
+        heard: list[bytes] = []
+        with trio.move_on_after(60):
+            async for event in waiting:
+                assert isinstance(event, MessageReceived)
+                heard.append(event.payload[:1])
+        assert heard == [b"\0", b"\1", b"\2", b"\3", b"\4", b"\5"]

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 MAX_WAITING: Final = 10_000
 """Received messages that wait to be read; beyond it none are taken in. So many final events are kept besides,
 and events of progress wait in a stream that has no more entries than that; further ones are dropped."""
+MAX_WAITING_BYTES: Final = 64 << 20
+"""The same for received messages by their payloads: of the largest, three are as many."""
 _CHECKPOINT_EVERY: Final = 32
 
 EventListener = Callable[[ChannelEvent], None]
@@ -38,6 +40,11 @@ class _Entry:
         """Is it one of those that no more are taken in for?"""
         return self.row is not None and isinstance(self.event, MessageReceived)
 
+    @property
+    def size(self) -> int:
+        """The bytes of a payload that is kept until it was read."""
+        return len(self.event.payload) if self.row and isinstance(self.event, MessageReceived) else 0
+
 
 class _Line:
     """What waits for one stream. It outlives a stream that was dropped without being closed."""
@@ -46,6 +53,7 @@ class _Line:
         self.names = names
         self.queue: deque[_Entry] = deque()
         self.received = 0
+        self.bytes = 0
         self.dropped = 0
         self.last: _Entry | None = None  # given out, and not done with
         self.closed = False
@@ -65,6 +73,7 @@ class _Line:
         """Take an event."""
         self.queue.append(entry)
         self.received += entry.holds_up
+        self.bytes += entry.size
         if self.waiting:
             self.waiting.unpark()
 
@@ -72,7 +81,13 @@ class _Line:
         """The next event."""
         self.last = self.queue.popleft()
         self.received -= self.last.holds_up
+        self.bytes -= self.last.size
         return self.last.event
+
+    @property
+    def crowded(self) -> bool:
+        """Do too many received messages wait?"""
+        return self.received >= MAX_WAITING or self.bytes >= MAX_WAITING_BYTES
 
     def end(self) -> None:
         """No further events come."""
@@ -143,8 +158,9 @@ class EventLog:
         self._lines: list[tuple[ref[EventStream], _Line]] = []
         self._listeners: dict[str, list[EventListener]] = {}
         self._backlog: dict[str, list[_Entry]] = {}  # by row: what no stream or listener has heard
-        self._kept: dict[str, bool] = {}  # by row: is it a received message?
+        self._kept: dict[str, int | None] = {}  # by row: the size of a received message; None: it is none
         self._kept_received = 0
+        self._kept_bytes = 0
         self._done: list[RowChange] = []
         self._next = 0
         for row in sorted(saved, key=lambda row: row.key):
@@ -152,14 +168,16 @@ class EventLog:
                 raise DecodeError(f"a saved event of a channel has no number, but {row.key!r}")
             self._next = int(row.key) + 1
             entries = [_Entry(event, row.key) for event in decode_events(row.value)]
-            self._keep(row.key, received=entries[0].holds_up)
+            self._keep(row.key, entries[0].event)
             self._backlog[row.key] = entries
 
     @property
     def crowded(self) -> bool:
         """Do too many received messages wait to be read?"""
-        return self._kept_received >= MAX_WAITING or any(
-            line.received >= MAX_WAITING for stream, line in self._lines if stream() is not None
+        return (
+            self._kept_received >= MAX_WAITING
+            or self._kept_bytes >= MAX_WAITING_BYTES
+            or any(line.crowded for stream, line in self._lines if stream() is not None)
         )
 
     def stream(self, names: Iterable[EventName]) -> EventStream:
@@ -209,7 +227,7 @@ class EventLog:
             elif value is not None:
                 key = f"{self._next:020}"
                 self._next += 1
-                self._keep(key, received=received)
+                self._keep(key, group[0])
                 changes.append(RowChange(EVENTS, key, value))
             entries += [_Entry(event, key) for event in group]
         return changes, entries
@@ -234,7 +252,10 @@ class EventLog:
     def read(self, entry: _Entry) -> None:
         """An event was read: it need not be kept any more, by whichever of its names."""
         if entry.row is not None and entry.row in self._kept:
-            self._kept_received -= self._kept.pop(entry.row)
+            size = self._kept.pop(entry.row)
+            if size is not None:
+                self._kept_received -= 1
+                self._kept_bytes -= size
             self._backlog.pop(entry.row, None)
             self._done.append(RowChange(EVENTS, entry.row, None))
             self._on_read()
@@ -267,9 +288,12 @@ class EventLog:
 
     # Within
 
-    def _keep(self, key: str, *, received: bool) -> None:
-        self._kept[key] = received
-        self._kept_received += received
+    def _keep(self, key: str, event: ChannelEvent) -> None:
+        self._kept[key] = None
+        if isinstance(event, MessageReceived):
+            size = self._kept[key] = len(event.payload)
+            self._kept_received += 1
+            self._kept_bytes += size
 
     def _take_backlog(self, names: Iterable[str]) -> list[_Entry]:
         """What nobody has heard of these names, in order."""

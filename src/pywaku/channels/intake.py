@@ -64,8 +64,8 @@ class Intake:
     async def receive(self, subscription: Subscription) -> None:
         """Take what comes live."""
         async for record in subscription:
-            await self._take(record.message, record.message_hash, own=record.request_id is not None)
             await self._channel.room()
+            await self._take(record.message, record.message_hash, own=record.request_id is not None)
 
     def outage(self) -> None:
         """The node could not reach anybody."""
