@@ -320,3 +320,18 @@ def test_a_node_key_is_a_key_or_its_hex_digits() -> None:
 
 def test_listening_can_be_switched_off() -> None:
     assert config(tcp_port=None).listen_addresses() == ()
+
+
+def test_the_text_of_a_configuration_holds_no_secrets() -> None:
+    """It ends up in logs and in tracebacks."""
+    config = NodeConfig(
+        mode="relay",
+        cluster_id=42,
+        shards=[0],
+        bootstrap_nodes=[],
+        node_key="ab" * 32,
+        store=True,
+        store_url="postgres://user:secret@host/waku",
+    )
+    assert "abab" not in repr(config)
+    assert "secret" not in repr(config)

@@ -117,7 +117,7 @@ class NodeConfig:
     `none` for all. Messages that wait to be sent always are."""
     journal_path: Path | str | None = None
     """A directory to write the event journal to; without it there is none."""
-    node_key: PrivateKey | str | None = None
+    node_key: PrivateKey | str | None = field(default=None, repr=False)
     """The identity: a key, or the 64 hex digits of a secp256k1 key. A new one without it."""
     listen_address: str = "0.0.0.0"  # noqa: S104 - a relay node is there to be reached
     """The IP address to listen on."""
@@ -145,7 +145,7 @@ class NodeConfig:
     """Push messages to light nodes that subscribe."""
     store: bool = False
     """Keep messages and answer queries for them."""
-    store_url: str = DEFAULT_URL
+    store_url: str = field(default=DEFAULT_URL, repr=False)  # there may be a password in it
     """Where messages are kept: `sqlite://<file>`, `sqlite://:memory:` or `postgres://…`."""
     store_retention: str = DEFAULT_RETENTION
     """What is kept: `time:<seconds>`, `capacity:<messages>`, `size:<n>GB`, joined by `;`."""
