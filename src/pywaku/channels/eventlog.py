@@ -16,6 +16,7 @@ from pywaku.channels.eventrows import decode_events, encode_events, groups_of
 from pywaku.channels.events import EVENT_NAMES, ChannelEvent, EventName, MessageReceived
 from pywaku.channels.rows import EVENTS, Row, RowChange
 from pywaku.errors import DecodeError, InvalidInput
+from pywaku.protocols.relay.failures import Failures
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +156,7 @@ class EventLog:
         self.unkept = 0
         """Final events that were not kept because too many were not read."""
         self._on_read = on_read
+        self._failures: dict[str, Failures] = {}  # of listeners, by name
         self._lines: list[tuple[ref[EventStream], _Line]] = []
         self._listeners: dict[str, list[EventListener]] = {}
         self._backlog: dict[str, list[_Entry]] = {}  # by row: what no stream or listener has heard
@@ -320,5 +322,6 @@ class EventLog:
     def _call(self, listener: EventListener, entry: _Entry) -> None:
         try:
             listener(entry.event)
-        except Exception:
-            logger.exception("channel listener failed: event=%s", entry.event.name)
+        except Exception as error:
+            name = entry.event.name
+            self._failures.setdefault(name, Failures()).log(logger, f"channel listener of {name}", error)
