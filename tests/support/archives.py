@@ -62,7 +62,7 @@ class MemoryArchive:
 
     def query_now(self, query: ArchiveQuery) -> ArchivePage:
         """The page, without a task."""
-        some = [self.kept[value] for value in query.hashes if value in self.kept]
+        some = [self.kept[value] for value in dict.fromkeys(query.hashes) if value in self.kept]
         found = sorted(some, key=_key) if query.hashes else self.in_order()
         found = [entry for entry in found if _matches(entry, query)]
         if query.cursor is not None:
