@@ -14,6 +14,7 @@ from pywaku.archive.sqlite.errors import why
 from pywaku.channels.rows import Row, RowChange
 from pywaku.channels.store import Scope
 from pywaku.errors import RecordError
+from pywaku.files import create_private
 from pywaku.journal import RunBlocking, in_thread
 
 VERSION: Final = 1
@@ -139,6 +140,7 @@ class SqliteChannelStore:
 def _open(name: str) -> sqlite3.Connection:
     def opening() -> sqlite3.Connection:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
+        create_private(name)
         connection = sqlite3.connect(name, timeout=1.0, isolation_level=None, check_same_thread=False)
         try:
             _prepare(connection, name)

@@ -17,6 +17,7 @@ import trio
 
 from pywaku.archive.sqlite.changes import give_back_pages
 from pywaku.errors import RecordError
+from pywaku.files import create_private
 from pywaku.journal import RunBlocking
 from pywaku.messaging.record import MessageRecord, RequestId, SubscriptionId
 from pywaku.messaging.records.port import (
@@ -238,6 +239,7 @@ def _open(path: str, retention: Retention, run_blocking: RunBlocking | None) -> 
     connections: list[sqlite3.Connection] = []
     try:
         with clear_errors(path):
+            create_private(path)
             connection = _connect(path, connections, _WRITER_CACHE_KIB)
             prepare(connection, path)
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
