@@ -11,6 +11,8 @@ def create_private(path: Path | str) -> None:
 
     What else can be wrong with it is for whoever opens it to say.
     """
+    if str(path) == ":memory:":  # a database that is no file
+        return
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError:
