@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
+from io import BytesIO
 from typing import Final, NamedTuple
 
 from Crypto.Hash import keccak
@@ -33,7 +33,7 @@ _FAILED: Final = Joined(None, Trouble.HASH, 0)
 
 
 def join(
-    segments: Mapping[int, bytes],
+    segments: dict[int, bytes],
     data_count: int,
     parity_count: int,
     expected_hash: bytes,
@@ -45,9 +45,11 @@ def join(
     Data segments come first in the positions, parity after them. A recovered last segment ends in the zeros
     that it was padded with, and no field tells how many of them are its own: each possible end is tried, from
     the last byte that is not zero on, up to `max_trailing_zeros` zeros of its own.
+
+    With the payload the segments are let go (they are empty then), so that it is not in memory twice.
     """
     lost = [position for position in range(data_count) if position not in segments]
-    parts = dict(segments)
+    recovered: dict[int, bytes] = {}
     if lost:
         parity = {
             position - data_count: part for position, part in segments.items() if position >= data_count
@@ -57,27 +59,32 @@ def join(
             segments[position].ljust(size, b"\0") if position in segments else None
             for position in range(data_count)
         ]
-        parts |= leopard.recover(shards, parity, parity_count)
-        del shards
+        recovered = leopard.recover(shards, parity, parity_count)
+        del shards, parity
     hashed = keccak.new(digest_bits=256, update_after_digest=True)
     last = data_count - 1
     for position in range(last):
-        hashed.update(parts[position])
+        hashed.update(recovered[position] if position in recovered else segments[position])
     if last not in lost:
-        hashed.update(parts[last])
+        hashed.update(segments[last])
         if hashed.digest() != expected_hash:
             return _FAILED
     else:
-        padded = parts[last]
+        padded = recovered[last]
         shortest = len(padded.rstrip(b"\0"))
         hashed.update(padded[:shortest])
         for end in range(shortest, len(padded) + 1):
             if hashed.digest() == expected_hash:
-                parts[last] = padded[:end]
+                recovered[last] = padded[:end]
                 break
             if end - shortest >= max_trailing_zeros:
                 return Joined(None, Trouble.HASH if end == len(padded) else Trouble.ENDING, 0)
             hashed.update(b"\0")
         else:
             return _FAILED
-    return Joined(b"".join(parts[position] for position in range(data_count)), None, len(lost))
+    payload = BytesIO()
+    for position in range(data_count):
+        payload.write(recovered.pop(position) if position in recovered else segments[position])
+        if position in segments:
+            segments[position] = b""
+    return Joined(payload.getvalue(), None, len(lost))
