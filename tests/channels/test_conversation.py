@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+import trio
 
 import pywaku
 from pywaku.channels import RateLimitConfig, ReliableChannelOptions, creating
@@ -209,3 +210,26 @@ async def test_what_is_acknowledged_while_it_waits_for_the_rate_limit_is_not_sen
         assert hub.limiter.counters.withdrawn == 2
         assert hub.limiter.usage(0).queued == 0
         assert len(alice.channel._dispatch) == 0
+
+
+@pytest.mark.virtual
+async def test_a_clock_that_is_set_forward_takes_its_channels_along() -> None:
+    """A machine that slept, or began in 1970: all others would be too far ahead for it."""
+    began = 1_767_225_600_000_000_000
+    behind_ns = 3 * 24 * HOUR_MS * 1_000_000
+
+    def clock() -> int:
+        return began - behind_ns + round(trio.current_time() * 1_000_000_000)
+
+    node: dict[str, Any] = {"clock": clock, "validate_timestamps": False}
+    async with open_waku_world() as world, world.node("a") as a, world.node("b", a, **node) as b:
+        alice, bob = await join(a, "alice"), await join(b, "bob")
+        await reachable(alice, bob)
+        await alice.channel.send(b"1")
+        await until(lambda: bob.channel.conversation.sds.counters.too_far_ahead > 0)
+        assert bob.received == []
+        behind_ns = 0
+        await until(lambda: bob.received == [b"1"])
+        await bob.channel.send(b"2")
+        await until(lambda: alice.received == [b"2"])
+        await finished([alice, bob])

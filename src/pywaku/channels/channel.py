@@ -41,6 +41,7 @@ _FLUSH_S: Final = 0.05  # how long what was read waits for other rows to be dele
 _RETRY_S: Final = 0.5
 _LONGEST_RETRY_S: Final = 10.0
 _SAVE_AT_THE_END_S: Final = 5.0
+_JUMP_NS: Final = 60_000_000_000
 _NOT_STARTED: Final = "not_started"
 
 
@@ -100,6 +101,7 @@ class ReliableChannel:
         environment = hub.node.parts.environment
         self._monotonic = environment.monotonic
         self._run_blocking = environment.run_blocking
+        self._clock = environment.clock
         self._zero_ns = environment.clock() - environment.monotonic()
         self._last_ns = 0
         self._inputs: deque[Input] = deque()
@@ -268,7 +270,18 @@ class ReliableChannel:
     # For its parts
 
     def now_ns(self) -> int:
-        """The time of day by a clock that does not jump while the channel is open; never the same twice."""
+        """The time of day by a clock that does not go back while the channel is open; never the same twice.
+
+        It is the node's where that has gone far ahead: the machine slept, or began with a wrong time. In the
+        past, all others would seem to be in the future.
+        """
+        zero_ns = self._clock() - self._monotonic()
+        if zero_ns - self._zero_ns > _JUMP_NS:
+            logger.info(
+                "channel clock set: channel=%s ahead_s=%d", self.channel_id, (zero_ns - self._zero_ns) / 1e9
+            )
+            self._zero_ns = zero_ns
+            self._inputs.appendleft(self.conversation.begin_anew)
         self._last_ns = max(self._last_ns + 1, self._zero_ns + self._monotonic())
         return self._last_ns
 
