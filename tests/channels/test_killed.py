@@ -104,7 +104,7 @@ async def _converse(path: Path, seed: int, kills: int) -> None:
         for one in said:
             if one.what == "read" and one.number <= newest:
                 first = next(each.at for other, _ in lives for each in other if each[:2] == one[:2])
-                assert first < ended_at < first + _NOT_SAVED_YET_S
+                assert ended_at < first + _NOT_SAVED_YET_S
             elif one.what == "read":
                 assert one.number == newest + 1
                 newest = one.number

@@ -6,7 +6,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -20,9 +20,9 @@ from pywaku.channels.intake import Intake
 from pywaku.channels.journaling import journal_entry
 from pywaku.channels.options import ReliableChannelOptions
 from pywaku.channels.ratequeue import Kind
-from pywaku.channels.rows import RowChange
+from pywaku.channels.saving import Saver
 from pywaku.encryption import Encryption
-from pywaku.errors import InvalidInput, NodeClosed, RecordError
+from pywaku.errors import InvalidInput, NodeClosed
 from pywaku.messaging.event import Event
 from pywaku.messaging.health import HealthStatus
 from pywaku.messaging.record import PlainCodec
@@ -39,7 +39,6 @@ _IN_THREAD_BYTES: Final = 1 << 20
 _LOOK_S: Final = 1.0
 _FLUSH_S: Final = 0.05  # how long what was read waits for other rows to be deleted with
 _RETRY_S: Final = 0.5
-_LONGEST_RETRY_S: Final = 10.0
 _SAVE_AT_THE_END_S: Final = 5.0
 _JUMP_NS: Final = 60_000_000_000
 _NOT_STARTED: Final = "not_started"
@@ -61,14 +60,6 @@ class ChannelCounters:
     """Searches in a store for messages that hints do not lead to."""
     faults: int = 0
     """Failures in a way that nobody thought of; what they were about was passed over."""
-
-
-@dataclass(slots=True)
-class _Unsaved:
-    """What is to be saved, and what follows from it then."""
-
-    changes: list[RowChange] = field(default_factory=list[RowChange])
-    then: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
 
 class ReliableChannel:
@@ -107,7 +98,7 @@ class ReliableChannel:
         self._inputs: deque[Input] = deque()
         self._turn = trio.Lock()
         self._stirred = trio.Event()
-        self._unsaved = _Unsaved()
+        self._saver = Saver(hub.store, scope, self._not_saved)
         self._progress = trio.lowlevel.ParkingLot()
         self._swept_at = -math.inf
         self._flush_at = math.inf
@@ -411,8 +402,6 @@ class ReliableChannel:
         step: Step = self.conversation.take(now_ns)
         rows, entries = self._log.rows(step.events)
         self._flush_at = math.inf
-        unsaved = self._unsaved  # where saving was given up in between, there is something left in it
-        unsaved.changes += [*step.changes, *rows, *self._log.take_changes()]
 
         def follow() -> None:
             self._journal(step.events)
@@ -423,26 +412,10 @@ class ReliableChannel:
             for outbound in step.outbound:
                 self._send_out(outbound)
 
-        unsaved.then.append(follow)
-        await self._save()
-        self._unsaved = _Unsaved()
-        for action in unsaved.then:
-            action()
+        await self._saver.save([*step.changes, *rows, *self._log.take_changes()], follow)
 
-    async def _save(self) -> None:
-        """Try until it goes."""
-        delay_s = _RETRY_S
-        while self._unsaved.changes:
-            try:
-                await self._hub.store.apply(self._scope, self._unsaved.changes)
-                return
-            except RecordError as error:
-                if error.reason == "closed":
-                    raise NodeClosed("the node was closed before the channel could be saved") from error
-                self.counters.not_saved += 1
-                logger.warning("channel not saved, trying again: channel=%s %s", self.channel_id, error)
-            await trio.sleep(delay_s)
-            delay_s = min(2 * delay_s, _LONGEST_RETRY_S)
+    def _not_saved(self) -> None:
+        self.counters.not_saved += 1
 
     def _journal(self, events: list[ChannelEvent]) -> None:
         reports = self._hub.node.parts.messaging.reports
