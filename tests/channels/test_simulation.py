@@ -1,6 +1,6 @@
 """Whole conversations from one seed: loss, partitions, crashes, payloads of a byte to 5 MB.
 
-In the end everybody has everything once, in an order that respects causality, and senders know of each message.
+In the end everybody has everything once, in an order that respects causality, and senders know of each one.
 """
 
 from __future__ import annotations
