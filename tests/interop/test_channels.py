@@ -301,7 +301,7 @@ async def test_a_conversation_under_a_symmetric_key_is_acknowledged_on_both_side
         open_theirs(service, keys={"key": key.hex()}) as theirs,
         open_ours(service, encryption=SymmetricEncryption(key)) as ours,
     ):
-        await converse(ours, theirs, 50)
+        await converse(ours, theirs, 250)
         assert ours.channel.counters.undecryptable == 0
 
 
