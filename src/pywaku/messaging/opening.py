@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -22,6 +21,7 @@ from pywaku.messaging.inbox import Inbox
 from pywaku.messaging.light import Light
 from pywaku.messaging.messaging import Messaging
 from pywaku.messaging.missed import Missed
+from pywaku.messaging.record import MessageRecord
 from pywaku.messaging.records import (
     Change,
     Changed,
@@ -64,8 +64,14 @@ async def open_messaging(
         store = await _records(config, environment, stack)
         recorder = await stack.enter_async_context(open_recorder(store, _telling(events, clock), clock=clock))
         nursery = await stack.enter_async_context(open_service_nursery())
-        # The parts know each other by what they call; those that come later are looked up then.
-        parts: _Parts
+
+        # The parts know each other by what they call; those that are made later are looked up then.
+        def left(record: MessageRecord) -> None:
+            inbox.loop_back(record)
+
+        def need(pubsub_topic: str, needed: bool) -> None:
+            watch.needed(pubsub_topic, needed)
+
         sender = Sender(
             transport,
             recorder,
@@ -77,11 +83,10 @@ async def open_messaging(
                 if config.store_confirmation
                 else None
             ),
-            on_left=lambda record: parts.inbox.loop_back(record),
-            on_need=lambda topic, needed: parts.watch.needed(topic, needed),
+            on_left=left,
+            on_need=need,
         )
         inbox = Inbox(recorder, reports, clock, sender.own)
-
         missed = Missed(stores, recorder, inbox, clock, sender.in_store, regularly=config.store_confirmation)
         searches = config.store_confirmation or config.fetch_missed
         if searches:
@@ -105,7 +110,6 @@ async def open_messaging(
             sender.is_own,
         )
         background = Background(inbox, wanting)
-        parts = _Parts(inbox, watch)
         messaging = Messaging(
             frozenset(config.topics),
             recorder,
@@ -138,12 +142,6 @@ async def open_messaging(
             if pending := len(messaging.pending_requests):
                 kept = "are kept" if config.records_path is not None else "are lost: there is no records_path"
                 logger.warning("messages not sent: count=%d, they %s", pending, kept)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    inbox: Inbox
-    watch: HealthWatch
 
 
 def _telling(events: Events, clock: Callable[[], int]) -> Callable[[list[Changed]], None]:
