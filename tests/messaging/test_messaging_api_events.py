@@ -50,6 +50,24 @@ async def test_any_change_of_health_must_trigger_health_change_right_after_it(mo
         assert all(told == was for told, was in heard)
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_content_topics_and_shards_have_a_health_of_their_own(mode: str) -> None:
+    async with (
+        open_waku_world() as world,
+        open_services(world, 2) as services,
+        world.node("node", *services, **properties(mode)) as node,
+    ):
+        await ready(node)
+        assert node.topic_health(TOPIC) == "NOT_SUBSCRIBED"
+        assert node.shard_health(SHARD) == ("NOT_SUBSCRIBED" if mode == "edge" else "MINIMALLY_HEALTHY")
+        subscription = await node.subscribe(node.codec(TOPIC))
+        await trio.sleep(5)
+        expected = "SUFFICIENTLY_HEALTHY" if mode == "edge" else "MINIMALLY_HEALTHY"
+        assert (node.topic_health(TOPIC), node.shard_health(SHARD)) == (expected, expected)
+        subscription.unsubscribe()
+        assert node.topic_health(TOPIC) == "NOT_SUBSCRIBED"
+
+
 @pytest.mark.parametrize(("peers", "expected"), [(0, "Unhealthy"), (4, "MinimallyHealthy"), (6, "Healthy")])
 async def test_a_relay_node_is_as_healthy_as_its_mesh_is_large(peers: int, expected: str) -> None:
     async with (
